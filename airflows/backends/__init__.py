@@ -1,0 +1,1 @@
+"""Backends: places a trial can run."""

@@ -1,0 +1,350 @@
+"""The shell around `plan`: look, decide, write down, carry out, write down.
+
+`Driver.tick` is the whole of watching and the whole of crash recovery: it may die between any two of
+its calls, and the next driver's first tick goes on from what the ledger, the backend and MLflow say.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from airflows import ids
+from airflows.backends.base import Backend, Phase
+from airflows.checkpoints import newest
+from airflows.engine.observers import Observer, Silent, Snapshot
+from airflows.engine.roster import Roster
+from airflows.engine.scoring import Scoring
+from airflows.engine.source import PointSource
+from airflows.engine.submission import Submission
+from airflows.errors import AirflowsError, BackendUnavailableError, LeaseLostError
+from airflows.failures import classify
+from airflows.ledger import Change, Lease, Ledger, SweepRow, Wish
+from airflows.planner import Plan, Rules, Sighting, View, plan
+from airflows.retry import NO_PROGRESS, Progress
+from airflows.trial import Event, EventKind, Handle, State, Trial, advance
+
+LEASE_TTL_S = 30.0
+_RENEW_EVERY_S = 5.0
+_CHUNK = 500
+_TAIL_LINES = 60
+_WISH_EVERY_S = 1.0
+_CANCEL_AGAIN_S = 30.0
+_BACK_OFF_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+
+
+@dataclass(slots=True)
+class Parts:
+    """What a driver works with, each replaceable.
+
+    Attributes:
+        ledger: the durable record.
+        backend: where trials run.
+        submission: makes MLflow runs and launch directories and submits.
+        scoring: reads metrics and ends MLflow runs.
+        source: where further trials come from.
+        roster: the open trials, as the ledger has them.
+        clock: seconds since the epoch, UTC.
+        observer: is told what happens.
+    """
+
+    ledger: Ledger
+    backend: Backend
+    submission: Submission
+    scoring: Scoring
+    source: PointSource
+    roster: Roster
+    clock: Callable[[], float]
+    observer: Observer = field(default_factory=Silent)
+
+
+class Driver:
+    """Drives one sweep while it holds the lease. Disposable: all that matters is in the ledger."""
+
+    def __init__(self, row: SweepRow, parts: Parts, lease: Lease, rules: Rules) -> None:
+        self._row = row
+        self._ledger = parts.ledger
+        self._backend = parts.backend
+        self._submission = parts.submission
+        self._scoring = parts.scoring
+        self._clock = parts.clock
+        self._observer = parts.observer
+        self._lease = lease
+        self._rules = rules
+        self._source = parts.source
+        self._roster = parts.roster
+        self._wish = row.wish
+        self._requests = -1
+        self._wishes_at = 0.0
+        self._cancels: frozenset[int] = frozenset()
+        self._halted = row.halted
+        self._cancelled_at: dict[int, float] = {}
+        self._silent_until = 0.0
+        self._silences = 0
+        self._note = ""
+        self._paused = threading.Event()
+        self._lease_lost = threading.Event()
+
+    # The loop
+
+    def run(self) -> Wish:
+        """Tick until nothing is left to do or `pause` is called; return what became of it.
+
+        Returns:
+            PAUSED when paused, else the sweep's wish at its end: everything is final, or halted.
+
+        Raises:
+            LeaseLostError: another driver took over.
+            TrackingUnavailableError: only MLflow is still missing, and it has not answered for long.
+            LedgerError: the ledger cannot be written.
+        """
+        stop = threading.Event()
+        renewer = threading.Thread(target=self._renew, args=(stop,), daemon=True, name="lease")
+        renewer.start()
+        try:
+            while not self._paused.is_set():
+                if self.tick():
+                    return self._wish
+                self._wait()
+            return Wish.PAUSED
+        finally:
+            stop.set()
+            renewer.join()
+
+    def pause(self) -> None:
+        """Ask `run` to return after the current tick; runs go on. Safe from a signal handler."""
+        self._paused.set()
+
+    def tick(self) -> bool:
+        """Do all that can be done now; return whether nothing is left to do."""
+        if self._lease_lost.is_set():
+            message = f"another driver has taken over sweep {self._row.id}; this one stops."
+            raise LeaseLostError(message)
+        now = self._clock()
+        self._look_at_wishes(now)
+        self._expand()
+        made = plan(self._view(now))
+        claimed = self._write(made, now)
+        self._cancel(now)
+        self._submit(claimed, now)
+        self._scoring.work(self._ledger, self._lease, now, idle=made.done)
+        self._observer.on_tick(self.snapshot(now))
+        return made.done and not self._scoring.is_open
+
+    def snapshot(self, now: float) -> Snapshot:
+        """Return how the sweep stands."""
+        created = sum(self._roster.counts.values())
+        total = created if self._source.is_exhausted else self._row.total
+        note = self._note or self._scoring.note
+        return Snapshot(self._row.id, now, total, +self._roster.counts, self._scoring.best, note)
+
+    def _renew(self, stop: threading.Event) -> None:
+        while not stop.wait(_RENEW_EVERY_S):
+            try:
+                self._ledger.renew(self._lease, now=self._clock(), ttl_s=LEASE_TTL_S)
+            except LeaseLostError:
+                self._lease_lost.set()
+                return
+            except AirflowsError:
+                # The ledger did not answer; the fence in the next write decides, not this thread.
+                continue
+
+    def _wait(self) -> None:
+        now = self._clock()
+        due = self._roster.next_due()
+        timeout = _WISH_EVERY_S if due is None else max(0.0, min(_WISH_EVERY_S, due - now))
+        if self._scoring.is_open:
+            timeout = min(timeout, self._scoring.due_in(now))
+        self._backend.wait(timeout)
+
+    # Looking
+
+    def _look_at_wishes(self, now: float) -> None:
+        if now < self._wishes_at and self._requests >= 0:
+            return
+        self._wishes_at = now + _WISH_EVERY_S / 2
+        self._wish, requests = self._ledger.wishes(self._row.id)
+        if requests != self._requests:
+            self._requests = requests
+            self._cancels = frozenset(self._ledger.cancel_requests(self._row.id))
+
+    def _expand(self) -> None:
+        if self._halted or self._wish is not Wish.RUN:
+            return
+        enough = self._rules.limits.concurrent + _CHUNK // 2
+        while not self._source.is_exhausted and self._roster.waiting < enough:
+            chunk = self._source.next(_CHUNK)
+            self._ledger.add_points(self._lease, chunk.points, chunk.trials, **chunk.progress)
+            self._roster.add(chunk.trials, chunk.overrides)
+
+    def _view(self, now: float) -> View:
+        in_flight = list(self._roster.in_flight.values())
+        room = max(1, self._rules.limits.concurrent)
+        ready = self._roster.ready(now, room)
+        if self._wish is Wish.STOP:
+            ready = self._roster.all_pending(_CHUNK)
+        elif self._cancels:
+            known = {trial.number for trial in ready}
+            ready = [*ready, *self._roster.pending(self._cancels - known)]
+        return View(
+            now=now,
+            began_at=self._row.resumed_at or self._row.created_at,
+            wish=self._wish,
+            halted=self._halted,
+            in_flight=in_flight,
+            sightings=self._look(in_flight, now),
+            ready=ready,
+            waiting=self._roster.waiting,
+            exhausted=self._source.is_exhausted or self._wish is Wish.STOP,
+            cancels=self._cancels,
+            tally=self._roster.tally,
+            running_accelerator_s=sum(self._accelerator_s(t, now) for t in in_flight),
+            rules=self._rules,
+        )
+
+    def _look(self, in_flight: Sequence[Trial], now: float) -> Mapping[int, Sighting]:
+        if not in_flight or now < self._silent_until:
+            return {}
+        try:
+            sightings = dict(self._look_for(in_flight))
+        except BackendUnavailableError as exc:
+            wait = _BACK_OFF_S[min(self._silences, len(_BACK_OFF_S) - 1)]
+            self._silences += 1
+            self._silent_until = now + wait
+            self._note = f"{exc} Asking again in {wait:.0f} s."
+            return {}
+        self._silences, self._note = 0, ""
+        return sightings
+
+    def _look_for(self, in_flight: Sequence[Trial]) -> Iterator[tuple[int, Sighting]]:
+        submitting = {self._token(t): t for t in in_flight if t.state is State.SUBMITTING}
+        if submitting:
+            found = self._backend.find(list(submitting))
+            for token, trial in submitting.items():
+                handle = found.get(token)
+                yield trial.number, Sighting(handle=handle, absent=handle is None)
+        held = {t.handle: t for t in in_flight if t.handle is not None}
+        if held:
+            observed = self._backend.poll(list(held))
+            for handle, observation in observed.items():
+                trial = held[handle]
+                ended_badly = observation.phase is Phase.ENDED and (
+                    observation.exit_code != 0 or observation.word
+                )
+                if not ended_badly or trial.state is State.STOPPING:
+                    yield trial.number, Sighting(observation)
+                    continue
+                verdict = classify(observation, self._tail(trial))
+                yield trial.number, Sighting(observation, verdict=verdict, progress=self._progress(trial))
+
+    def _tail(self, trial: Trial) -> list[str]:
+        """The last lines of every node's log; a log that cannot be read is no reason to stop."""
+        lines: list[str] = []
+        nodes = self._submission.nodes(self._roster.overrides(trial.number))
+        for node in reversed(range(nodes)):
+            try:
+                lines += self._backend.logs(_held(trial), node=node, follow=False, lines=_TAIL_LINES)
+            except (AirflowsError, OSError):
+                continue
+        return lines
+
+    def _progress(self, trial: Trial) -> Progress:
+        found = newest(*self._submission.checkpoints(trial.number))
+        return NO_PROGRESS if found is None else Progress(found.path, found.step)
+
+    def _token(self, trial: Trial) -> ids.Token:
+        return ids.token(ids.SweepId(self._row.id), trial.number, trial.attempt)
+
+    def _accelerator_s(self, trial: Trial, now: float) -> float:
+        if trial.started_at is None:
+            return 0.0
+        accelerators = self._submission.accelerators(self._roster.overrides(trial.number))
+        return max(0.0, (trial.ended_at or now) - trial.started_at) * accelerators
+
+    # Writing down and carrying out
+
+    def _write(self, made: Plan, now: float) -> list[Trial]:
+        """Write the plan's transitions and claims in one transaction; return what is to be submitted."""
+        claim = Event(EventKind.CLAIMED, now, changes={"backend": self._rules.backend})
+        changes = [self._change(trial, event) for trial, event in made.events]
+        changes += [self._change(trial, claim) for trial in made.claims]
+        self._apply(changes)
+        if made.halt:
+            self._halt(made)
+        again = {trial.number for trial in made.resubmits}
+        return [
+            change.after
+            for change in changes
+            if change.event.kind is EventKind.CLAIMED or change.after.number in again
+        ]
+
+    def _halt(self, made: Plan) -> None:
+        self._halted = f"{'stopped' if made.spent else 'failed'}: {made.halt}"
+        self._ledger.update_sweep(self._lease, halted=self._halted, wish=Wish.HALT)
+        self._wish = Wish.HALT
+
+    def _change(self, trial: Trial, event: Event) -> Change:
+        after = advance(trial, event)
+        if self._scoring.is_off and after.state.is_final:
+            after = replace(after, closed=True)
+        return Change(trial, after, event, self._token(trial), code=self._row.code)
+
+    def _apply(self, changes: Sequence[Change]) -> None:
+        if not changes:
+            return
+        self._ledger.apply(self._lease, changes)
+        for change in changes:
+            self._follow(change)
+        self._observer.on_changes(changes)
+
+    def _follow(self, change: Change) -> None:
+        if change.event.kind in _ATTEMPT_ENDS and change.before.state is not State.PENDING:
+            ended = change.event.facts.get("ended_at", change.event.at)
+            started = change.event.facts.get("started_at", change.before.started_at)
+            if started is not None:
+                accelerators = self._submission.accelerators(self._roster.overrides(change.before.number))
+                self._roster.spend(max(0.0, ended - started) * accelerators)
+        if change.after.state.is_final:
+            self._scoring.add(change.after)
+            self._cancelled_at.pop(change.after.number, None)
+        self._roster.move(change.before, change.after, change.event)
+
+    def _cancel(self, now: float) -> None:
+        """Deliver cancels: at once, again after a restart, and again when a run does not go."""
+        due = [
+            trial
+            for trial in self._roster.in_flight.values()
+            if trial.state is State.STOPPING
+            and now >= self._cancelled_at.get(trial.number, float("-inf")) + _CANCEL_AGAIN_S
+        ]
+        if not due:
+            return
+        try:
+            self._backend.cancel([_held(trial) for trial in due])
+        except BackendUnavailableError as exc:
+            self._note = str(exc)
+            return
+        self._cancelled_at |= {trial.number: now for trial in due}
+
+    def _submit(self, claimed: Sequence[Trial], now: float) -> None:
+        size = self._backend.capabilities.max_batch
+        for start in range(0, len(claimed), size):
+            batch = claimed[start : start + size]
+            overrides = {trial.number: self._roster.overrides(trial.number) for trial in batch}
+            outcome = self._submission.submit(batch, overrides, now)
+            self._note = outcome.note or self._note
+            self._apply([self._change(trial, event) for trial, event in outcome.events])
+            if outcome.error is not None:
+                raise outcome.error
+
+
+_ENDS = frozenset({EventKind.SUCCEEDED, EventKind.FAILED, EventKind.REJECTED, EventKind.GONE})
+_ATTEMPT_ENDS = _ENDS | {EventKind.RETRIED}
+
+
+def _held(trial: Trial) -> Handle:
+    if trial.handle is None:
+        message = f"{trial.id} is {trial.state} without a handle"
+        raise AssertionError(message)
+    return trial.handle

@@ -1,0 +1,157 @@
+"""After the end: reads each final trial's metric from MLflow once, ends its MLflow run, and closes the row.
+
+MLflow that does not answer delays this and nothing else. Doing any of it twice changes nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from airflows.errors import TrackingUnavailableError
+from airflows.ledger import Closing, Lease, Ledger
+from airflows.objective import Objective
+from airflows.tracking import EndedRun, Reading, Tracker
+from airflows.trial import Reason, State, Trial
+
+_BATCH = 32
+_EVERY_S = 0.5
+_BACK_OFF_S = (1.0, 2.0, 5.0, 10.0, 30.0)
+_PATIENCE_S = 300.0
+_SCORED = frozenset({State.SUCCEEDED, State.STOPPED})
+
+
+class Scoring:
+    """Closes the final trials of one sweep, in batches."""
+
+    def __init__(
+        self,
+        tracker: Tracker,
+        objectives: Sequence[Objective],
+        tail: Callable[[Trial], Sequence[str]],
+    ) -> None:
+        self._tracker = tracker
+        self._objectives = objectives
+        self._tail = tail
+        self._open: dict[int, Trial] = {}
+        self._not_before = 0.0
+        self._failures = 0
+        self._away_since: float | None = None
+        self.note = ""
+        self.best: tuple[float, int] | None = None
+
+    @property
+    def is_off(self) -> bool:
+        """Whether there is no MLflow, so that final trials are closed at once."""
+        return self._tracker.is_off
+
+    @property
+    def is_open(self) -> bool:
+        """Whether final trials are still to be closed."""
+        return bool(self._open)
+
+    def add(self, trial: Trial) -> None:
+        """Take a trial that became final."""
+        if not trial.closed:
+            self._open[trial.number] = trial
+
+    def take_over(self, trials: Sequence[Trial]) -> None:
+        """Take final trials that an earlier driver left open."""
+        for trial in trials:
+            self.add(trial)
+
+    def due_in(self, now: float) -> float:
+        """Return the seconds until `work` has something to do."""
+        return max(0.0, self._not_before - now)
+
+    def work(self, ledger: Ledger, lease: Lease, now: float, *, idle: bool) -> None:
+        """Close what is open, when enough has come together, time has passed, or nothing else is left.
+
+        Raises:
+            TrackingUnavailableError: nothing else is left, and MLflow has not answered for five minutes.
+        """
+        due = now >= self._not_before and (idle or not self._failures)
+        if not self._open or not (due or len(self._open) >= _BATCH) or now < self._not_before:
+            return
+        batch = [self._open[number] for number in sorted(self._open)]
+        self._not_before = now + _EVERY_S
+        try:
+            closings = self._close(batch)
+        except TrackingUnavailableError as exc:
+            self._wait_for_answer(exc, now, idle=idle)
+            return
+        self._failures, self._away_since, self.note = 0, None, ""
+        ledger.apply(lease, [], closings)
+        for closing in closings:
+            del self._open[closing.number]
+            self._better(closing)
+
+    def _wait_for_answer(self, exc: TrackingUnavailableError, now: float, *, idle: bool) -> None:
+        wait = _BACK_OFF_S[min(self._failures, len(_BACK_OFF_S) - 1)]
+        self._failures += 1
+        self._not_before = now + wait
+        self._away_since = self._away_since or now
+        self.note = f"{exc} Asking again in {wait:.0f} s."
+        if idle and now - self._away_since >= _PATIENCE_S:
+            raise exc
+
+    def _close(self, batch: Sequence[Trial]) -> list[Closing]:
+        readings = self._read([t for t in batch if t.state in _SCORED and t.run_id])
+        closings = [self._closing(trial, readings.get(trial.number)) for trial in batch]
+        why = {closing.number: closing.reason for closing in closings if closing.reason}
+        self._tracker.close(
+            [
+                EndedRun(t.run_id, t.state, why.get(t.number) or t.reason, t.attempt, t.message)
+                for t in batch
+                if t.run_id
+            ]
+        )
+        return closings
+
+    def _read(self, trials: Sequence[Trial]) -> dict[int, Reading]:
+        if not self._objectives or not trials:
+            return {}
+        answers = self._tracker.read([trial.run_id for trial in trials], self._objectives[0])
+        return {trial.number: answers[trial.run_id] for trial in trials if trial.run_id in answers}
+
+    def _closing(self, trial: Trial, reading: Reading | None) -> Closing:
+        if reading is None:
+            return Closing(trial.number)
+        if reading.value is None:
+            if trial.state is not State.SUCCEEDED:
+                return Closing(trial.number)
+            return Closing(trial.number, reason=Reason.NO_METRIC, message=self._no_metric(trial, reading))
+        raw = reading.value
+        value = raw if is_sound(raw) else None
+        return Closing(trial.number, value, reading.step, "" if value is not None else shown(raw))
+
+    def _no_metric(self, trial: Trial, reading: Reading) -> str:
+        metric = self._objectives[0].metric
+        logged = ", ".join(repr(name) for name in reading.logged[:8]) or "nothing"
+        lines = [line for line in self._tail(trial) if line.strip()][-3:]
+        last = f" Last lines: {' | '.join(lines)}" if lines else ""
+        return f"{metric} was not logged; logged: {logged}.{last}"
+
+    def _better(self, closing: Closing) -> None:
+        if closing.value is None or not self._objectives:
+            return
+        sign = 1 if self._objectives[0].goal == "minimize" else -1
+        if self.best is None or sign * closing.value < sign * self.best[0]:
+            self.best = (closing.value, closing.number)
+
+
+_LARGEST = 1.797e308
+
+
+def is_sound(value: float) -> bool:
+    """Whether a metric's value can win: finite, and not the number that MLflow keeps infinity as."""
+    return math.isfinite(value) and abs(value) < _LARGEST
+
+
+def shown(value: float) -> str:
+    """Return a value that cannot win, as people write it."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return repr(value)

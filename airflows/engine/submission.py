@@ -1,0 +1,186 @@
+"""From a claimed trial to a run: MLflow run, launch directory, one call to the backend, and what it said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflows import ids
+from airflows.backends.base import Backend, Job
+from airflows.errors import (
+    AirflowsError,
+    BackendUnavailableError,
+    SpecError,
+    SubmitError,
+    SubmitRejectedError,
+    SubmitUnsentError,
+    TrackingUnavailableError,
+)
+from airflows.launch import Launcher
+from airflows.tracking import Tracker, TrialRun
+from airflows.train import ACCELERATORS, effective
+from airflows.trial import Event, EventKind, Handle, Reason, Trial
+
+_UNSENT_WAIT_S = 5.0
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a batch.
+
+    Attributes:
+        events: a transition for each trial about which something is known; ambiguous ones have none.
+        note: what people should know, empty when all is well.
+        error: what must end the driver once the events are written, such as a full disk.
+    """
+
+    events: list[tuple[Trial, Event]] = field(default_factory=list)
+    note: str = ""
+    error: AirflowsError | None = None
+
+
+class Submission:
+    """Submits the trials of one sweep."""
+
+    def __init__(
+        self, base: Mapping[str, Any], launcher: Launcher, tracker: Tracker, backend: Backend
+    ) -> None:
+        self._base = base
+        self._launcher = launcher
+        self._tracker = tracker
+        self._backend = backend
+        # After a crash an MLflow run may exist that the ledger does not know: these are looked up first.
+        self._uncertain: set[int] = set()
+
+    def doubt(self, trials: Sequence[Trial]) -> None:
+        """Remember trials whose MLflow run may have been made by a driver that died."""
+        self._uncertain |= {trial.number for trial in trials if not trial.run_id}
+
+    def accelerators(self, overrides: Mapping[str, Any]) -> int:
+        """Return the accelerators of a trial, over all its nodes."""
+        compute = effective(self._base, _compute_only(overrides)).get("compute", {})
+        return int(compute.get("num_accelerators", 1))
+
+    def nodes(self, overrides: Mapping[str, Any]) -> int:
+        """Return the nodes of a trial."""
+        compute = effective(self._base, _compute_only(overrides)).get("compute", {})
+        each = ACCELERATORS.get(compute.get("accelerator_type", ""), 1)
+        return max(1, int(compute.get("num_accelerators", 1)) // each)
+
+    def checkpoints(self, number: int) -> tuple[str, str]:
+        """Return (directory, pattern) of a trial's checkpoints."""
+        return self._launcher.checkpoints(number)
+
+    def submit(
+        self, trials: Sequence[Trial], overrides: Mapping[int, Mapping[str, Any]], now: float
+    ) -> Outcome:
+        """Submit claimed trials as one batch.
+
+        Whatever fails before the backend is asked leaves its trials UNSENT, so nothing is ever in doubt
+        that need not be.
+        """
+        outcome = Outcome()
+        try:
+            runs = self._make_runs(trials, overrides)
+        except TrackingUnavailableError as exc:
+            outcome.note = f"{exc} Submitting waits for it."
+            outcome.events = [(t, _unsent(now, str(exc))) for t in trials]
+            return outcome
+        jobs = self._make_jobs(trials, overrides, runs, now, outcome)
+        if jobs and outcome.error is None:
+            self._hand_over(jobs, runs, now, outcome)
+        elif jobs:
+            outcome.events += [(t, _unsent(now, "", runs.get(t.number, ""))) for t, _ in jobs]
+        return outcome
+
+    def _make_runs(
+        self, trials: Sequence[Trial], overrides: Mapping[int, Mapping[str, Any]]
+    ) -> dict[int, str]:
+        runs = {trial.number: trial.run_id for trial in trials}
+        missing = [trial for trial in trials if not trial.run_id]
+        for uncertain in (True, False):
+            wanted = [t for t in missing if (t.number in self._uncertain) is uncertain]
+            if wanted:
+                made = [self._trial_run(t, overrides[t.number]) for t in wanted]
+                runs |= self._tracker.create_runs(made, uncertain=uncertain)
+        self._uncertain -= {trial.number for trial in missing}
+        return runs
+
+    def _trial_run(self, trial: Trial, overrides: Mapping[str, Any]) -> TrialRun:
+        name = ids.token(ids.SweepId(trial.sweep), trial.number, trial.attempt)
+        return TrialRun(
+            number=trial.number,
+            name=name,
+            overrides=overrides,
+            parameters=effective(self._base, overrides).get("parameters") or {},
+            point=trial.point,
+            replicate=trial.replicate,
+        )
+
+    def _make_jobs(
+        self,
+        trials: Sequence[Trial],
+        overrides: Mapping[int, Mapping[str, Any]],
+        runs: Mapping[int, str],
+        now: float,
+        outcome: Outcome,
+    ) -> list[tuple[Trial, Job]]:
+        jobs: list[tuple[Trial, Job]] = []
+        for trial in trials:
+            run_id = runs.get(trial.number, "")
+            if outcome.error is not None:
+                outcome.events.append((trial, _unsent(now, "", run_id)))
+                continue
+            try:
+                job = self._launcher.job(trial, effective(self._base, overrides[trial.number]), run_id)
+                jobs.append((trial, job))
+            except SpecError as exc:
+                outcome.events.append((trial, _rejected(now, str(exc), run_id)))
+            except AirflowsError as exc:
+                outcome.error = exc
+                outcome.events.append((trial, _unsent(now, str(exc), run_id)))
+        return jobs
+
+    def _hand_over(
+        self, jobs: Sequence[tuple[Trial, Job]], runs: Mapping[int, str], now: float, outcome: Outcome
+    ) -> None:
+        try:
+            answers = self._backend.submit([job for _, job in jobs])
+        except BackendUnavailableError as exc:
+            outcome.note = str(exc)
+            return
+        for (trial, _), answer in zip(jobs, answers, strict=True):
+            event = _answered(answer, runs.get(trial.number, ""), now)
+            if event is None:
+                outcome.note = str(answer)
+            else:
+                outcome.events.append((trial, event))
+
+
+def _compute_only(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in overrides.items() if key.startswith("compute")}
+
+
+def _answered(answer: Handle | SubmitError, run_id: str, now: float) -> Event | None:
+    """Return the transition for a backend's answer; None when nobody knows (ambiguous)."""
+    match answer:
+        case SubmitRejectedError():
+            return _rejected(now, str(answer), run_id)
+        case SubmitUnsentError():
+            return _unsent(now, str(answer), run_id)
+        case SubmitError():
+            return None
+        case _:
+            return Event(EventKind.ACCEPTED, now, facts={"handle": answer}, changes={"run_id": run_id})
+
+
+def _unsent(now: float, detail: str, run_id: str = "") -> Event:
+    changes: dict[str, Any] = {"not_before": now + _UNSENT_WAIT_S}
+    if run_id:
+        changes["run_id"] = run_id
+    return Event(EventKind.UNSENT, now, Reason.UNSENT, detail, changes=changes)
+
+
+def _rejected(now: float, detail: str, run_id: str) -> Event:
+    return Event(EventKind.REJECTED, now, Reason.INVALID, detail, changes={"run_id": run_id})

@@ -1,0 +1,243 @@
+"""Questions to the ledger. Every one is a short read that blocks nobody."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from airflows.errors import NotFoundError
+from airflows.ids import parse_id
+from airflows.ledger import schema
+from airflows.ledger.connect import translated
+from airflows.ledger.records import AttemptRow, EventRow, PointRow, SweepRow, SweepState, Wish
+from airflows.trial import Handle, Reason, State, Trial
+
+_SWEEP_COLUMNS = [schema.sweeps.c[name] for name in SweepRow.__dataclass_fields__]
+_TRIAL_COLUMNS = [schema.trials.c[name] for name in Trial.__dataclass_fields__]
+_ATTEMPT_COLUMNS = [schema.attempts.c[name] for name in AttemptRow.__dataclass_fields__]
+_EVENT_COLUMNS = [schema.events.c[name] for name in EventRow.__dataclass_fields__]
+_PAGE = 1000
+
+
+def _to_sweep(row: Any) -> SweepRow:
+    fields = dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's documented way to a mapping
+    return SweepRow(**{**fields, "wish": Wish(fields["wish"]), "state": SweepState(fields["state"])})
+
+
+def _to_trial(row: Any) -> Trial:
+    fields = dict(row._mapping)  # noqa: SLF001
+    fields["state"] = State(fields["state"])
+    fields["reason"] = Reason(fields["reason"])
+    fields["handle"] = None if fields["handle"] is None else Handle(fields["handle"])
+    return Trial(**fields)
+
+
+class Reads:
+    """The reading half of a ledger; returns frozen snapshots."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+
+    def _rows(self, statement: sa.Executable) -> Sequence[Any]:
+        with (
+            translated(self._engine),
+            self._engine.connect().execution_options(reading=True) as connection,
+        ):
+            return connection.execute(statement).all()
+
+    def sweep(self, sweep: str) -> SweepRow:
+        """Return a sweep by its id.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        rows = self._rows(sa.select(*_SWEEP_COLUMNS).where(schema.sweeps.c.id == sweep))
+        if not rows:
+            message = f"there is no sweep {sweep!r}."
+            raise NotFoundError(message, hint="`airflows list --all` shows those there are.")
+        return _to_sweep(rows[0])
+
+    def resolve(self, text: str) -> tuple[SweepRow, int | None, int | None]:
+        """Return (sweep, number, attempt) for `SWEEP`, `SWEEP/12` or `SWEEP/12.0`.
+
+        SWEEP is an id or a name; a name means its newest sweep.
+
+        Raises:
+            NotFoundError: no such sweep or trial.
+            SpecError: the text is not an id.
+        """
+        name, number, attempt = parse_id(text)
+        row = self._sweep_of(name)
+        if number is not None and not self.trials(row.id, numbers=[number]):
+            message = f"sweep {row.id} has no trial {number}."
+            raise NotFoundError(message, hint=f"`airflows get {row.id}` shows how many it has.")
+        return row, number, attempt
+
+    def _sweep_of(self, name: str) -> SweepRow:
+        rows = self._rows(
+            sa.select(*_SWEEP_COLUMNS)
+            .where(sa.or_(schema.sweeps.c.id == name, schema.sweeps.c.name == name))
+            .order_by((schema.sweeps.c.id == name).desc(), schema.sweeps.c.created_at.desc())
+            .limit(1)
+        )
+        if not rows:
+            message = f"there is no sweep {name!r}."
+            raise NotFoundError(message, hint="`airflows list --all` shows those there are.")
+        return _to_sweep(rows[0])
+
+    def newest_of(self, name: str, definition: str) -> SweepRow | None:
+        """Return the newest sweep with this name and definition digest, None if there is none."""
+        rows = self._rows(
+            sa.select(*_SWEEP_COLUMNS)
+            .where(schema.sweeps.c.name == name, schema.sweeps.c.definition == definition)
+            .order_by(schema.sweeps.c.created_at.desc())
+            .limit(1)
+        )
+        return _to_sweep(rows[0]) if rows else None
+
+    def sweeps(self, *, active_only: bool = False, limit: int | None = None) -> list[SweepRow]:
+        """Return sweeps, newest first."""
+        statement = sa.select(*_SWEEP_COLUMNS).order_by(schema.sweeps.c.created_at.desc())
+        if active_only:
+            statement = statement.where(schema.sweeps.c.state == SweepState.RUNNING)
+        if limit is not None:
+            statement = statement.limit(limit)
+        return [_to_sweep(row) for row in self._rows(statement)]
+
+    def wishes(self, sweep: str) -> tuple[Wish, int]:
+        """Return (wish, number of requests so far): what a driver asks on every tick."""
+        columns = (schema.sweeps.c.wish, schema.sweeps.c.requests)
+        row = self._rows(sa.select(*columns).where(schema.sweeps.c.id == sweep))[0]
+        return Wish(row.wish), row.requests
+
+    def cancel_requests(self, sweep: str) -> set[int]:
+        """Return the numbers of trials that a person asked to cancel and that are not final."""
+        table = schema.trials.c
+        open_states = [state for state in State if not state.is_final]
+        rows = self._rows(
+            sa.select(table.number).where(
+                table.sweep == sweep, table.cancel_requested.is_(True), table.state.in_(open_states)
+            )
+        )
+        return {row.number for row in rows}
+
+    def trials(
+        self,
+        sweep: str,
+        *,
+        states: Collection[State] | None = None,
+        numbers: Collection[int] | None = None,
+        open_only: bool = False,
+        limit: int | None = None,
+    ) -> list[Trial]:
+        """Return trials by number. `open_only`: final ones whose metrics are not settled yet."""
+        table = schema.trials.c
+        statement = sa.select(*_TRIAL_COLUMNS).where(table.sweep == sweep).order_by(table.number)
+        if states is not None:
+            statement = statement.where(table.state.in_(list(states)))
+        if numbers is not None:
+            statement = statement.where(table.number.in_(list(numbers)))
+        if open_only:
+            statement = statement.where(table.closed.is_(False), table.state.in_([*_final()]))
+        if limit is not None:
+            statement = statement.limit(limit)
+        return [_to_trial(row) for row in self._rows(statement)]
+
+    def counts(self, sweep: str) -> dict[State, int]:
+        """Return how many trials are in each state."""
+        table = schema.trials.c
+        rows = self._rows(
+            sa.select(table.state, sa.func.count()).where(table.sweep == sweep).group_by(table.state)
+        )
+        return {State(row[0]): row[1] for row in rows}
+
+    def point(self, sweep: str, number: int) -> PointRow:
+        """Return one point."""
+        return next(self.points(sweep, start=number, stop=number + 1))
+
+    def points(self, sweep: str, *, start: int = 0, stop: int | None = None) -> Iterator[PointRow]:
+        """Yield points by number, read in pages."""
+        table = schema.points.c
+        while True:
+            statement = (
+                sa.select(table.number, table.overrides, table.digest)
+                .where(table.sweep == sweep, table.number >= start)
+                .order_by(table.number)
+                .limit(_PAGE)
+            )
+            if stop is not None:
+                statement = statement.where(table.number < stop)
+            rows = self._rows(statement)
+            for row in rows:
+                yield PointRow(row.number, json.loads(row.overrides), row.digest)
+            if len(rows) < _PAGE:
+                return
+            start = rows[-1].number + 1
+
+    def attempts(self, sweep: str, number: int | None = None) -> list[AttemptRow]:
+        """Return attempts of one trial or of the whole sweep, by trial and attempt."""
+        table = schema.attempts.c
+        statement = (
+            sa.select(*_ATTEMPT_COLUMNS).where(table.sweep == sweep).order_by(table.number, table.attempt)
+        )
+        if number is not None:
+            statement = statement.where(table.number == number)
+        return [AttemptRow(**row._mapping) for row in self._rows(statement)]  # noqa: SLF001
+
+    def attempt_by_handle(self, backend: str, handle: str) -> tuple[str, int, int] | None:
+        """Return (sweep, number, attempt) for a backend's own id, None when unknown."""
+        table = schema.attempts.c
+        rows = self._rows(
+            sa.select(table.sweep, table.number, table.attempt)
+            .where(table.backend == backend, table.handle == handle)
+            .limit(1)
+        )
+        return (rows[0].sweep, rows[0].number, rows[0].attempt) if rows else None
+
+    def events(self, sweep: str, number: int | None = None) -> list[EventRow]:
+        """Return transitions in the order in which they were written."""
+        table = schema.events.c
+        statement = sa.select(*_EVENT_COLUMNS).where(table.sweep == sweep).order_by(table.id)
+        if number is not None:
+            statement = statement.where(table.number == number)
+        return [EventRow(**row._mapping) for row in self._rows(statement)]  # noqa: SLF001
+
+    def first_failures(self, sweep: str, since: float) -> Mapping[str, int]:
+        """Return signature -> how many trials' first failing attempt since a time ended with it."""
+        table = schema.attempts.c
+        firsts = (
+            sa.select(table.number, sa.func.min(table.attempt).label("attempt"))
+            .where(table.sweep == sweep, table.signature != "", table.ended_at >= since)
+            .group_by(table.number)
+            .subquery()
+        )
+        rows = self._rows(
+            sa.select(table.signature, sa.func.count())
+            .join(firsts, sa.and_(table.number == firsts.c.number, table.attempt == firsts.c.attempt))
+            .where(table.sweep == sweep)
+            .group_by(table.signature)
+        )
+        return {row[0]: row[1] for row in rows}
+
+    def started_count(self, sweep: str) -> int:
+        """Return how many trials were ever started."""
+        table = schema.attempts.c
+        statement = sa.select(sa.func.count(sa.distinct(table.number))).where(table.sweep == sweep)
+        return int(self._rows(statement)[0][0])
+
+    def seconds_run(self, sweep: str) -> list[tuple[int, float]]:
+        """Return (number, seconds run) of each ended attempt that started."""
+        table = schema.attempts.c
+        rows = self._rows(
+            sa.select(table.number, table.ended_at - table.started_at).where(
+                table.sweep == sweep, table.started_at.is_not(None), table.ended_at.is_not(None)
+            )
+        )
+        return [(row[0], max(0.0, float(row[1]))) for row in rows]
+
+
+def _final() -> list[State]:
+    return [state for state in State if state.is_final]

@@ -1,0 +1,149 @@
+"""What the ledger hands out: frozen snapshots of rows, and what it takes: changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from airflows.trial import Event, Trial
+
+
+class Wish(StrEnum):
+    """What people want of a sweep. PAUSED: nobody drives, trials go on. HALT: nothing new starts."""
+
+    RUN = "run"
+    PAUSED = "paused"
+    HALT = "halt"
+    STOP = "stop"
+
+
+class SweepState(StrEnum):
+    """How a sweep stands, as in the JSON documents."""
+
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class SweepRow:
+    """One sweep. Times are seconds since the epoch, UTC; `total` counts trials, None when unknown."""
+
+    id: str
+    name: str
+    definition: str
+    instance: str
+    source: str
+    directory: str
+    backend: str
+    root: str
+    code: str
+    single: bool
+    wish: Wish
+    requests: int
+    state: SweepState
+    message: str
+    halted: str
+    expanded: int
+    exhausted: bool
+    total: int | None
+    created_at: float
+    resumed_at: float | None
+    ended_at: float | None
+    tracking_uri: str
+    experiment_id: str
+    parent_run_id: str
+    winner: dict[str, Any] | None
+    lease_owner: str
+    lease_token: str
+    lease_since: float | None
+    lease_until: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PointRow:
+    """One point: overrides by key, in the order of the file."""
+
+    number: int
+    overrides: dict[str, Any]
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRow:
+    """One attempt at a trial."""
+
+    number: int
+    attempt: int
+    token: str
+    backend: str
+    batch: str
+    handle: str | None
+    host: str
+    state: str
+    reason: str
+    signature: str
+    message: str
+    exit_code: int | None
+    claimed_at: float | None
+    submitted_at: float | None
+    started_at: float | None
+    ended_at: float | None
+    resumed_from: str
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """One transition, as it was written with the row it explains."""
+
+    number: int
+    attempt: int
+    at: float
+    kind: str
+    from_state: str
+    to_state: str
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A trial before and after an event. `token` and `code` go to the attempt's row when it is made."""
+
+    before: Trial
+    after: Trial
+    event: Event
+    token: str
+    code: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """What is written of a final trial once MLflow has answered."""
+
+    number: int
+    value: float | None = None
+    value_step: int | None = None
+    raw_value: str = ""
+    reason: str | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to drive one sweep.
+
+    Attributes:
+        token: changes with each holder; every write checks it.
+        alone: it is certain that no earlier holder is still at work (there was none, it released the
+            lease, or it is proven dead), so that nothing of its is still on the way to a backend.
+    """
+
+    sweep: str
+    token: str
+    owner: str
+    alone: bool

@@ -1,0 +1,305 @@
+"""What to do next: `plan(view)` looks at everything known and returns the next steps. Pure.
+
+It decides placement, retries, limits and halting. It never decides from "I could not find out": a trial
+without a sighting stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from airflows.backends.base import Observation, Phase
+from airflows.failures import Verdict
+from airflows.ledger.records import Wish
+from airflows.retry import NO_PROGRESS, Progress, RetryPolicy, after_failure
+from airflows.trial import Event, EventKind, Handle, Reason, State, Trial
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What may be spent. None and 0 are no limit.
+
+    Attributes:
+        concurrent: trials in flight; 0 leaves it to the backend.
+        trials: most trials ever started.
+        failed_trials: this many failed trials end the sweep as failed.
+        identical_failures: this many first attempts with one signature, and none succeeded, halt it.
+        wall_time_s: seconds since the sweep was started or resumed.
+        accelerator_s: accelerator-seconds over all attempts, those still running included.
+        cancels: whether a reached limit cancels what runs.
+    """
+
+    concurrent: int = 0
+    trials: int | None = None
+    failed_trials: int | None = None
+    identical_failures: int = 3
+    wall_time_s: float | None = None
+    accelerator_s: float | None = None
+    cancels: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What has happened so far. `signatures` counts trials whose first attempt failed with each."""
+
+    started: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    signatures: Mapping[str, int] = field(default_factory=dict)
+    accelerator_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """What is known of an in-flight trial now.
+
+    Attributes:
+        observation: from `poll`; None when the backend did not say.
+        handle: from `find`, for a trial that was being submitted.
+        absent: `find` answered and does not know the trial's token.
+        verdict: why it ended, for an ended run that is no clean exit.
+        progress: the newest checkpoint after it ended.
+    """
+
+    observation: Observation | None = None
+    handle: Handle | None = None
+    absent: bool = False
+    verdict: Verdict | None = None
+    progress: Progress = NO_PROGRESS
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What does not change while a driver lives.
+
+    Attributes:
+        limits: of the sweep.
+        retry: of the sweep.
+        settle_s: seconds after a claim before a run that cannot be found may be submitted again.
+        idempotent: submitting again is safe at once.
+        backend: the backend's name, written with each attempt.
+    """
+
+    limits: Limits
+    retry: RetryPolicy
+    settle_s: float
+    idempotent: bool
+    backend: str
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Everything a decision needs, at one time.
+
+    Attributes:
+        now: seconds since the epoch, UTC.
+        began_at: when the sweep was started or last resumed.
+        wish: what people want.
+        halted: why nothing new starts any more, empty while it does.
+        in_flight: trials that a backend may hold.
+        sightings: by trial number; a missing one is unknown.
+        ready: PENDING trials that may start now, lowest number first, at least as many as there is room.
+        waiting: PENDING trials in all, ready or not.
+        exhausted: no further points will come.
+        cancels: trials that a person asked to cancel.
+        tally: what has happened so far.
+        running_accelerator_s: accelerator-seconds of the attempts that run now.
+        rules: what does not change.
+    """
+
+    now: float
+    began_at: float
+    wish: Wish
+    halted: str
+    in_flight: Sequence[Trial]
+    sightings: Mapping[int, Sighting]
+    ready: Sequence[Trial]
+    waiting: int
+    exhausted: bool
+    cancels: frozenset[int]
+    tally: Tally
+    running_accelerator_s: float
+    rules: Rules
+
+
+@dataclass(slots=True)
+class Plan:
+    """The next steps, in the order in which they are carried out.
+
+    Attributes:
+        events: transitions to write, at most one a trial.
+        claims: PENDING trials to claim (write first) and then submit.
+        resubmits: SUBMITTING trials to submit again after writing RECLAIMED.
+        halt: why the sweep halts now, empty when it does not.
+        spent: the halt is a spending limit, so the sweep ends as stopped rather than failed.
+        done: nothing is left to do.
+    """
+
+    events: list[tuple[Trial, Event]] = field(default_factory=list)
+    claims: list[Trial] = field(default_factory=list)
+    resubmits: list[Trial] = field(default_factory=list)
+    halt: str = ""
+    spent: bool = False
+    done: bool = False
+
+
+def plan(view: View) -> Plan:
+    """Return the next steps for what is known now."""
+    made = Plan()
+    _follow(view, made)
+    made.halt, made.spent = _halting(view, made)
+    _stop(view, made)
+    _place(view, made)
+    made.done = _is_done(view, made)
+    return made
+
+
+def _follow(view: View, made: Plan) -> None:
+    """Turn sightings into transitions."""
+    for trial in view.in_flight:
+        seen = view.sightings.get(trial.number)
+        if seen is None:
+            continue
+        if trial.state is State.SUBMITTING:
+            _follow_submission(view, trial, seen, made)
+        elif seen.observation is not None and (event := _next_event(view, trial, seen)) is not None:
+            made.events.append((trial, event))
+
+
+def _follow_submission(view: View, trial: Trial, seen: Sighting, made: Plan) -> None:
+    if seen.handle is not None:
+        facts = {"handle": seen.handle}
+        made.events.append((trial, Event(EventKind.ACCEPTED, view.now, detail="", facts=facts)))
+    elif seen.absent and view.now >= (trial.claimed_at or 0.0) + view.rules.settle_s:
+        made.events.append((trial, Event(EventKind.RECLAIMED, view.now)))
+        made.resubmits.append(trial)
+
+
+def _next_event(view: View, trial: Trial, seen: Sighting) -> Event | None:
+    observation = seen.observation
+    if observation is None or observation.phase in {Phase.UNKNOWN, Phase.QUEUED}:
+        return None
+    if observation.phase is Phase.RUNNING:
+        started = trial.state is State.QUEUED
+        return Event(EventKind.STARTED, view.now, facts=_facts(observation)) if started else None
+    facts = {"ended_at": observation.ended_at or view.now} | _facts(observation)
+    if observation.exit_code == 0 and not observation.word:
+        return Event(EventKind.SUCCEEDED, view.now, facts=facts)
+    if trial.state is State.STOPPING:
+        return Event(EventKind.GONE, view.now, trial.reason, facts=facts)
+    if seen.verdict is None:
+        return None
+    failed = after_failure(trial, seen.verdict, seen.progress, view.rules.retry, view.now)
+    return Event(failed.kind, failed.at, failed.reason, failed.detail, facts, failed.changes)
+
+
+def _facts(observation: Observation) -> dict[str, object]:
+    facts = {
+        "host": observation.host or None,
+        "resumed_from": observation.resumed_from or None,
+        "started_at": observation.started_at,
+        "exit_code": observation.exit_code,
+    }
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def _halting(view: View, made: Plan) -> tuple[str, bool]:
+    """Return (why the sweep halts now, whether by a spending limit)."""
+    if view.halted or view.wish is not Wish.RUN:
+        return "", False
+    return _systematic(view, made) or _spent(view) or ("", False)
+
+
+def _systematic(view: View, made: Plan) -> tuple[str, bool] | None:
+    limits, tally = view.rules.limits, view.tally
+    failed = tally.failed + sum(event.kind is EventKind.FAILED for _, event in made.events)
+    if limits.failed_trials and failed >= limits.failed_trials:
+        return f"{failed} trials failed, which is the limit (limits.failed_trials)", False
+    succeeded = tally.succeeded or any(event.kind is EventKind.SUCCEEDED for _, event in made.events)
+    if not limits.identical_failures or succeeded:
+        return None
+    signatures = Counter(tally.signatures)
+    signatures.update(
+        event.changes["signature"] for trial, event in made.events if is_first_failure(trial, event)
+    )
+    for signature, count in signatures.most_common(1):
+        if count >= limits.identical_failures:
+            return f"the first {count} trials to fail all ended alike, and none succeeded: {signature}", False
+    return None
+
+
+def is_first_failure(trial: Trial, event: Event) -> bool:
+    """Whether the event is the first failing attempt of a trial since it was started or resumed."""
+    return (
+        event.kind in {EventKind.RETRIED, EventKind.FAILED}
+        and not trial.errors
+        and not trial.stalled
+        and bool(event.changes.get("signature"))
+    )
+
+
+def _spent(view: View) -> tuple[str, bool] | None:
+    limits, tally = view.rules.limits, view.tally
+    if not view.waiting and view.exhausted:
+        return None
+    if limits.trials and tally.started >= limits.trials and not _has_retries(view):
+        return f"{tally.started} trials were started, which is the limit (limits.trials)", True
+    if limits.wall_time_s and view.now - view.began_at >= limits.wall_time_s:
+        return "the wall time is used up (limits.wall_time)", True
+    used = tally.accelerator_s + view.running_accelerator_s
+    if limits.accelerator_s and used >= limits.accelerator_s:
+        return "the accelerator-hours are used up (limits.accelerator_hours)", True
+    return None
+
+
+def _has_retries(view: View) -> bool:
+    return any(trial.attempt > 0 for trial in view.ready)
+
+
+def _stop(view: View, made: Plan) -> None:
+    """Ask the runs to end that a person, a wish or a limit wants gone."""
+    everything = view.wish is Wish.STOP
+    by_limit = bool(view.halted or made.halt) and view.rules.limits.cancels
+    if not (everything or by_limit or view.cancels):
+        return
+    moved = {trial.number for trial, _ in made.events}
+    for trial in (*view.in_flight, *view.ready):
+        asked = everything or trial.number in view.cancels
+        stoppable = trial.state in {State.PENDING, State.QUEUED, State.RUNNING} and trial.number not in moved
+        if stoppable and asked:
+            made.events.append((trial, Event(EventKind.STOP_ASKED, view.now, Reason.USER)))
+        elif stoppable and by_limit and trial.state is not State.PENDING:
+            made.events.append((trial, Event(EventKind.STOP_ASKED, view.now, Reason.LIMIT)))
+
+
+def _place(view: View, made: Plan) -> None:
+    """Claim ready trials while there is room."""
+    if view.wish is not Wish.RUN or view.halted or made.halt:
+        return
+    gone = {EventKind.SUCCEEDED, EventKind.FAILED, EventKind.RETRIED, EventKind.GONE}
+    freed = sum(event.kind in gone for _, event in made.events)
+    limits = view.rules.limits
+    room = limits.concurrent - (len(view.in_flight) - freed)
+    fresh_left = None if not limits.trials else limits.trials - view.tally.started
+    cancelled = {trial.number for trial, _ in made.events}
+    for trial in view.ready:
+        if len(made.claims) >= room:
+            return
+        if trial.number in cancelled:
+            continue
+        is_fresh = trial.claimed_at is None and trial.attempt == 0
+        if is_fresh and fresh_left is not None:
+            if fresh_left <= 0:
+                continue
+            fresh_left -= 1
+        made.claims.append(trial)
+
+
+def _is_done(view: View, made: Plan) -> bool:
+    if view.in_flight or made.claims or made.events:
+        return False
+    if view.wish in {Wish.STOP, Wish.HALT} or view.halted or made.halt:
+        return not (view.wish is Wish.STOP and view.ready)
+    return view.exhausted and not view.waiting

@@ -1,0 +1,104 @@
+"""Whether a failed attempt is followed by another, and when. Pure."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+
+from airflows.failures import Verdict
+from airflows.trial import Event, EventKind, Reason, Trial
+
+_LONGEST_WAIT_S = 600.0
+_JITTER = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """What may be tried again.
+
+    Attributes:
+        max: failures of the program that are followed by another attempt.
+        max_without_progress: failures of the place in a row while the checkpoint stands still.
+        wait_s: seconds before the first retry; doubled each time, at most ten minutes.
+    """
+
+    max: int
+    max_without_progress: int
+    wait_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The newest complete checkpoint after an attempt.
+
+    Attributes:
+        checkpoint: its path, empty for none.
+        step: its step, -1 for none.
+    """
+
+    checkpoint: str = ""
+    step: int = -1
+
+    def is_beyond(self, trial: Trial) -> bool:
+        """Whether it is newer than what the trial had before the attempt."""
+        return bool(self.checkpoint) and (
+            self.step > trial.checkpoint_step
+            or (self.step == trial.checkpoint_step and self.checkpoint != trial.checkpoint)
+        )
+
+
+NO_PROGRESS = Progress()
+
+
+def after_failure(
+    trial: Trial, verdict: Verdict, progress: Progress, policy: RetryPolicy, now: float
+) -> Event:
+    """Return the event that follows a failed attempt: RETRIED with its wait, or FAILED with why."""
+    advanced = progress.is_beyond(trial)
+    counted = _count(trial, verdict, advanced=advanced)
+    why_not = _why_not(trial, counted, verdict, policy, advanced=advanced)
+    changes = {
+        "errors": counted.errors,
+        "stalled": counted.stalled,
+        "signature": verdict.signature,
+        "checkpoint": progress.checkpoint if advanced else trial.checkpoint,
+        "checkpoint_step": progress.step if advanced else trial.checkpoint_step,
+    }
+    if why_not:
+        detail = f"{verdict.reason.sentence} {verdict.message} ({why_not})".strip()
+        return Event(EventKind.FAILED, now, verdict.reason, detail, changes=changes)
+    changes["not_before"] = now + wait_s(trial, policy)
+    detail = f"{verdict.reason.sentence} {verdict.message}".strip()
+    return Event(EventKind.RETRIED, now, verdict.reason, detail, changes=changes)
+
+
+def _count(trial: Trial, verdict: Verdict, *, advanced: bool) -> Trial:
+    if verdict.reason.is_infrastructure or verdict.reason is Reason.TIMED_OUT:
+        return replace(trial, stalled=0 if advanced else trial.stalled + 1)
+    return replace(trial, errors=trial.errors + 1)
+
+
+def _why_not(trial: Trial, counted: Trial, verdict: Verdict, policy: RetryPolicy, *, advanced: bool) -> str:
+    why = ""
+    match verdict.reason:
+        case Reason.INVALID | Reason.CODE_DAMAGED:
+            why = "not retried"
+        case Reason.OUT_OF_MEMORY:
+            why = "not retried unchanged"
+        case Reason.TIMED_OUT if not advanced:
+            why = "not retried: its checkpoint had not advanced"
+        case reason if reason.is_infrastructure or reason is Reason.TIMED_OUT:
+            if counted.stalled > policy.max_without_progress:
+                why = f"given up after {counted.stalled} in a row without progress"
+        case _ if counted.errors > policy.max:
+            why = f"given up after {counted.errors} failed attempts" if policy.max else "no retries allowed"
+        case _ if trial.errors and verdict.signature == trial.signature and not advanced:
+            why = "not tried again: the same error twice without progress"
+    return why
+
+
+def wait_s(trial: Trial, policy: RetryPolicy) -> float:
+    """Return the seconds before the trial's next attempt: doubled each time, with jitter by its own id."""
+    base = min(policy.wait_s * 2 ** min(trial.attempt, 20), _LONGEST_WAIT_S)
+    jitter = random.Random(f"{trial.id}.{trial.attempt}").uniform(-_JITTER, _JITTER)  # noqa: S311
+    return base * (1 + jitter)

@@ -1,0 +1,1 @@
+"""For users' tests and ours: the contract of backends, a fake backend, a clock moved by hand."""
