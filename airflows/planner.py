@@ -77,13 +77,17 @@ class Rules:
     Attributes:
         limits: of the sweep.
         retry: of the sweep.
-        settle_s: seconds after a claim before a run that cannot be found may be submitted again.
+        since: when this driver took the sweep, seconds since the epoch: nothing an earlier driver sent was
+            sent later, unless it is still alive.
+        settle_s: seconds after a claim, and after `since`, before a run that cannot be found may be
+            submitted again.
         idempotent: submitting again is safe at once.
         backend: the backend's name, written with each attempt.
     """
 
     limits: Limits
     retry: RetryPolicy
+    since: float
     settle_s: float
     idempotent: bool
     backend: str
@@ -172,9 +176,15 @@ def _follow_submission(view: View, trial: Trial, seen: Sighting, made: Plan) -> 
     if seen.handle is not None:
         facts = {"handle": seen.handle}
         made.events.append((trial, Event(EventKind.ACCEPTED, view.now, detail="", facts=facts)))
-    elif seen.absent and view.now >= (trial.claimed_at or 0.0) + view.rules.settle_s:
+    elif seen.absent and _is_settled(view, trial):
         made.events.append((trial, Event(EventKind.RECLAIMED, view.now)))
         made.resubmits.append(trial)
+
+
+def _is_settled(view: View, trial: Trial) -> bool:
+    """Whether a submission that `find` does not know can no longer be on its way."""
+    rules = view.rules
+    return rules.idempotent or view.now >= max(trial.claimed_at or 0.0, rules.since) + rules.settle_s
 
 
 def _next_event(view: View, trial: Trial, seen: Sighting) -> Event | None:

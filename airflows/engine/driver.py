@@ -62,7 +62,9 @@ class Parts:
 class Driver:
     """Drives one sweep while it holds the lease. Disposable: all that matters is in the ledger."""
 
-    def __init__(self, row: SweepRow, parts: Parts, lease: Lease, rules: Rules) -> None:
+    def __init__(
+        self, row: SweepRow, parts: Parts, lease: Lease, rules: Rules, *, only_cancels: bool = False
+    ) -> None:
         self._row = row
         self._ledger = parts.ledger
         self._backend = parts.backend
@@ -74,6 +76,7 @@ class Driver:
         self._rules = rules
         self._source = parts.source
         self._roster = parts.roster
+        self._only_cancels = only_cancels
         self._wish = row.wish
         self._requests = -1
         self._wishes_at = 0.0
@@ -130,7 +133,14 @@ class Driver:
         self._submit(claimed, now)
         self._scoring.work(self._ledger, self._lease, now, idle=made.done)
         self._observer.on_tick(self.snapshot(now))
+        if self._only_cancels and self._wish is not Wish.STOP and not self._has_cancels():
+            self.pause()
         return made.done and not self._scoring.is_open
+
+    def _has_cancels(self) -> bool:
+        in_flight = self._roster.in_flight
+        waiting = any(n in in_flight or self._roster.pending(frozenset({n})) for n in self._cancels)
+        return waiting or any(t.state is State.STOPPING for t in in_flight.values())
 
     def snapshot(self, now: float) -> Snapshot:
         """Return how the sweep stands."""
@@ -170,7 +180,7 @@ class Driver:
             self._cancels = frozenset(self._ledger.cancel_requests(self._row.id))
 
     def _expand(self) -> None:
-        if self._halted or self._wish is not Wish.RUN:
+        if self._halted or self._wish is not Wish.RUN or self._only_cancels:
             return
         enough = self._rules.limits.concurrent + _CHUNK // 2
         while not self._source.is_exhausted and self._roster.waiting < enough:
@@ -190,7 +200,7 @@ class Driver:
         return View(
             now=now,
             began_at=self._row.resumed_at or self._row.created_at,
-            wish=self._wish,
+            wish=Wish.PAUSED if self._only_cancels and self._wish is Wish.RUN else self._wish,
             halted=self._halted,
             in_flight=in_flight,
             sightings=self._look(in_flight, now),
@@ -288,7 +298,10 @@ class Driver:
         after = advance(trial, event)
         if self._scoring.is_off and after.state.is_final:
             after = replace(after, closed=True)
-        return Change(trial, after, event, self._token(trial), code=self._row.code)
+        accelerators = 1
+        if event.kind is EventKind.CLAIMED:
+            accelerators = self._submission.accelerators(self._roster.overrides(trial.number))
+        return Change(trial, after, event, self._token(trial), self._row.code, accelerators)
 
     def _apply(self, changes: Sequence[Change]) -> None:
         if not changes:

@@ -5,12 +5,12 @@ MLflow that does not answer delays this and nothing else. Doing any of it twice 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 from airflows.errors import TrackingUnavailableError
 from airflows.ledger import Closing, Lease, Ledger
 from airflows.objective import Objective
+from airflows.scores import is_sound, shown
 from airflows.tracking import EndedRun, Reading, Tracker
 from airflows.trial import Reason, State, Trial
 
@@ -18,6 +18,8 @@ _BATCH = 32
 _EVERY_S = 0.5
 _BACK_OFF_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 _PATIENCE_S = 300.0
+# The step under which the ledger keeps a metric's latest value.
+_LATEST = -1
 _SCORED = frozenset({State.SUCCEEDED, State.STOPPED})
 
 
@@ -123,7 +125,10 @@ class Scoring:
             return Closing(trial.number, reason=Reason.NO_METRIC, message=self._no_metric(trial, reading))
         raw = reading.value
         value = raw if is_sound(raw) else None
-        return Closing(trial.number, value, reading.step, "" if value is not None else shown(raw))
+        wanted = {constraint.metric for constraint in self._objectives[0].constraints}
+        scores = [(name, _LATEST, reading.metrics[name]) for name in sorted(wanted & set(reading.metrics))]
+        unsound = "" if value is not None else shown(raw)
+        return Closing(trial.number, value, reading.step, unsound, scores=scores)
 
     def _no_metric(self, trial: Trial, reading: Reading) -> str:
         metric = self._objectives[0].metric
@@ -138,20 +143,3 @@ class Scoring:
         sign = 1 if self._objectives[0].goal == "minimize" else -1
         if self.best is None or sign * closing.value < sign * self.best[0]:
             self.best = (closing.value, closing.number)
-
-
-_LARGEST = 1.797e308
-
-
-def is_sound(value: float) -> bool:
-    """Whether a metric's value can win: finite, and not the number that MLflow keeps infinity as."""
-    return math.isfinite(value) and abs(value) < _LARGEST
-
-
-def shown(value: float) -> str:
-    """Return a value that cannot win, as people write it."""
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
-    return repr(value)

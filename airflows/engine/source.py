@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflows.ledger import Ledger, PointRow, SweepRow
-from airflows.spec import SweepSpec
 from airflows.space import Expansion, Point
+from airflows.spec import SweepSpec
 from airflows.trial import Trial
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,7 @@ from airflows.errors import (
     AirflowsError,
     BackendUnavailableError,
     SpecError,
+    SubmitAmbiguousError,
     SubmitError,
     SubmitRejectedError,
     SubmitUnsentError,
@@ -44,12 +45,18 @@ class Submission:
     """Submits the trials of one sweep."""
 
     def __init__(
-        self, base: Mapping[str, Any], launcher: Launcher, tracker: Tracker, backend: Backend
+        self,
+        base: Mapping[str, Any],
+        launcher: Launcher,
+        tracker: Tracker,
+        backend: Backend,
+        clock: Callable[[], float],
     ) -> None:
         self._base = base
         self._launcher = launcher
         self._tracker = tracker
         self._backend = backend
+        self._clock = clock
         # After a crash an MLflow run may exist that the ledger does not know: these are looked up first.
         self._uncertain: set[int] = set()
 
@@ -89,7 +96,7 @@ class Submission:
             return outcome
         jobs = self._make_jobs(trials, overrides, runs, now, outcome)
         if jobs and outcome.error is None:
-            self._hand_over(jobs, runs, now, outcome)
+            self._hand_over(jobs, runs, outcome)
         elif jobs:
             outcome.events += [(t, _unsent(now, "", runs.get(t.number, ""))) for t, _ in jobs]
         return outcome
@@ -98,6 +105,8 @@ class Submission:
         self, trials: Sequence[Trial], overrides: Mapping[int, Mapping[str, Any]]
     ) -> dict[int, str]:
         runs = {trial.number: trial.run_id for trial in trials}
+        # The program of an earlier attempt may have ended the run.
+        self._tracker.reopen([trial.run_id for trial in trials if trial.run_id and trial.attempt])
         missing = [trial for trial in trials if not trial.run_id]
         for uncertain in (True, False):
             wanted = [t for t in missing if (t.number in self._uncertain) is uncertain]
@@ -143,34 +152,33 @@ class Submission:
         return jobs
 
     def _hand_over(
-        self, jobs: Sequence[tuple[Trial, Job]], runs: Mapping[int, str], now: float, outcome: Outcome
+        self, jobs: Sequence[tuple[Trial, Job]], runs: Mapping[int, str], outcome: Outcome
     ) -> None:
         try:
             answers = self._backend.submit([job for _, job in jobs])
         except BackendUnavailableError as exc:
-            outcome.note = str(exc)
-            return
+            answers = [SubmitAmbiguousError(str(exc))] * len(jobs)
+        # An accepted run may have started any time until now, not just since the tick began.
+        answered_at = self._clock()
         for (trial, _), answer in zip(jobs, answers, strict=True):
-            event = _answered(answer, runs.get(trial.number, ""), now)
-            if event is None:
+            outcome.events.append((trial, _answered(answer, runs.get(trial.number, ""), answered_at)))
+            if isinstance(answer, SubmitAmbiguousError):
                 outcome.note = str(answer)
-            else:
-                outcome.events.append((trial, event))
 
 
 def _compute_only(overrides: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in overrides.items() if key.startswith("compute")}
 
 
-def _answered(answer: Handle | SubmitError, run_id: str, now: float) -> Event | None:
-    """Return the transition for a backend's answer; None when nobody knows (ambiguous)."""
+def _answered(answer: Handle | SubmitError, run_id: str, now: float) -> Event:
+    """Return the transition for a backend's answer; an ambiguous one stamps the claim afresh."""
     match answer:
         case SubmitRejectedError():
             return _rejected(now, str(answer), run_id)
         case SubmitUnsentError():
             return _unsent(now, str(answer), run_id)
         case SubmitError():
-            return None
+            return Event(EventKind.RECLAIMED, now, detail=str(answer), changes={"run_id": run_id})
         case _:
             return Event(EventKind.ACCEPTED, now, facts={"handle": answer}, changes={"run_id": run_id})
 

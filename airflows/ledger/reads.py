@@ -205,6 +205,20 @@ class Reads:
             statement = statement.where(table.number == number)
         return [EventRow(**row._mapping) for row in self._rows(statement)]  # noqa: SLF001
 
+    def constraint_scores(self, sweep: str, metrics: Collection[str]) -> dict[int, dict[str, float]]:
+        """Return trial number -> metric -> the value that was read for it, for these metrics."""
+        table = schema.scores.c
+        found: dict[int, dict[str, float]] = {}
+        if metrics:
+            statement = (
+                sa.select(table.number, table.metric, table.value)
+                .where(table.sweep == sweep, table.metric.in_(list(metrics)))
+                .order_by(table.number, table.metric, table.step)
+            )
+            for row in self._rows(statement):
+                found.setdefault(row.number, {})[row.metric] = float(row.value)
+        return found
+
     def first_failures(self, sweep: str, since: float) -> Mapping[str, int]:
         """Return signature -> how many trials' first failing attempt since a time ended with it."""
         table = schema.attempts.c
@@ -228,15 +242,16 @@ class Reads:
         statement = sa.select(sa.func.count(sa.distinct(table.number))).where(table.sweep == sweep)
         return int(self._rows(statement)[0][0])
 
-    def seconds_run(self, sweep: str) -> list[tuple[int, float]]:
-        """Return (number, seconds run) of each ended attempt that started."""
+    def accelerator_seconds(self, sweep: str) -> dict[str, float]:
+        """Return attempt state -> accelerator-seconds of the ended attempts in it."""
         table = schema.attempts.c
+        spent = sa.func.sum((table.ended_at - table.started_at) * table.accelerators)
         rows = self._rows(
-            sa.select(table.number, table.ended_at - table.started_at).where(
-                table.sweep == sweep, table.started_at.is_not(None), table.ended_at.is_not(None)
-            )
+            sa.select(table.state, spent)
+            .where(table.sweep == sweep, table.started_at.is_not(None), table.ended_at.is_not(None))
+            .group_by(table.state)
         )
-        return [(row[0], max(0.0, float(row[1]))) for row in rows]
+        return {row[0]: max(0.0, float(row[1])) for row in rows}
 
 
 def _final() -> list[State]:

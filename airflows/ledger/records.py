@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -94,6 +95,7 @@ class AttemptRow:
     ended_at: float | None
     resumed_from: str
     code: str
+    accelerators: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,18 +114,22 @@ class EventRow:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A trial before and after an event. `token` and `code` go to the attempt's row when it is made."""
+    """A trial before and after an event.
+
+    `token`, `code` and `accelerators` (over all nodes) go to the attempt's row when it is made.
+    """
 
     before: Trial
     after: Trial
     event: Event
     token: str
     code: str = ""
+    accelerators: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """What is written of a final trial once MLflow has answered."""
+    """What is written of a final trial once MLflow has answered. `scores` are metric, step and value."""
 
     number: int
     value: float | None = None
@@ -131,6 +137,7 @@ class Closing:
     raw_value: str = ""
     reason: str | None = None
     message: str | None = None
+    scores: Sequence[tuple[str, int, float]] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,6 +123,7 @@ attempts = sa.Table(
     sa.Column("ended_at", sa.Double),
     sa.Column("resumed_from", sa.Text, nullable=False),
     sa.Column("code", sa.String(64), nullable=False),
+    sa.Column("accelerators", sa.Integer, nullable=False),
     sa.ForeignKeyConstraint(["sweep", "number"], ["trials.sweep", "trials.number"], ondelete="CASCADE"),
 )
 

@@ -362,6 +362,7 @@ def _new_attempt(change: Change) -> dict[str, Any]:
         "state": after.state,
         "claimed_at": after.claimed_at,
         "code": change.code,
+        "accelerators": change.accelerators,
     }
 
 
@@ -386,6 +387,18 @@ def _close(connection: sa.Connection, sweep: str, closing: Closing) -> None:
     connection.execute(
         sa.update(table).where(table.c.sweep == sweep, table.c.number == closing.number).values(**values)
     )
+    if closing.scores:
+        kept = schema.scores
+        connection.execute(
+            sa.delete(kept).where(kept.c.sweep == sweep, kept.c.number == closing.number)
+        )
+        connection.execute(
+            sa.insert(kept),
+            [
+                {"sweep": sweep, "number": closing.number, "metric": metric, "step": step, "value": repr(value)}
+                for metric, step, value in closing.scores
+            ],
+        )
 
 
 __all__ = ["Ledger", "SweepState"]

@@ -1,0 +1,245 @@
+"""Telling a person how a sweep comes along: a bar on a terminal, a plain line now and then elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from airflows.cli.render import counts_text
+from airflows.cli.table import number_text, one_line
+from airflows.cli.terminal import Session
+from airflows.documents import counts_document
+from airflows.errors import AirflowsError
+from airflows.times import human_duration
+from airflows.trial import EventKind, State
+
+if TYPE_CHECKING:
+    from airflows.engine.observers import Snapshot
+    from airflows.engine.site import Site
+    from airflows.ledger import Change
+
+PLAIN_EVERY_S = 10.0
+_WHOLE_FAILURES = 3
+_SHORT_FAILURES = 10
+_TAIL_LINES = 12
+
+
+class Gauge(Protocol):
+    """Something that shows how far a sweep is."""
+
+    def show(self, snapshot: Snapshot, words: str) -> None:
+        """Show a snapshot, whose words are given."""
+
+    def note(self, *lines: str) -> None:
+        """Print lines that stay."""
+
+    def close(self) -> None:
+        """Leave the terminal as it was found."""
+
+
+@dataclass(slots=True)
+class PlainLines:
+    """A line when something changed, at most one in ten seconds.
+
+    Attributes:
+        session: where to.
+        clock: seconds that only go forward.
+    """
+
+    session: Session
+    clock: Callable[[], float] = time.monotonic
+    _last: str = ""
+    _due: float = float("-inf")
+
+    def show(self, snapshot: Snapshot, words: str) -> None:
+        """Print the words when they are due and new."""
+        key = words.partition(" – ")[0]
+        now = self.clock()
+        if key != self._last and now >= self._due:
+            self._last, self._due = key, now + PLAIN_EVERY_S
+            self.session.note(f"{snapshot.sweep}: {words}")
+
+    def note(self, *lines: str) -> None:
+        """Print lines."""
+        self.session.note(*lines)
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class Bar:
+    """A bar at the bottom of the terminal; notes scroll by above it."""
+
+    def __init__(self, session: Session) -> None:
+        from rich.console import Console  # noqa: PLC0415 - only a terminal needs it
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn  # noqa: PLC0415
+
+        color = session.note_style.color
+        self._console = Console(stderr=True, no_color=not color, highlight=False, markup=False)
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[words]}", markup=False),
+            console=self._console,
+            transient=True,
+            refresh_per_second=5,
+        )
+        self._task = self._progress.add_task("", total=None, words="")
+        self._progress.start()
+
+    def show(self, snapshot: Snapshot, words: str) -> None:
+        """Move the bar."""
+        self._progress.update(
+            self._task,
+            description=snapshot.sweep,
+            total=snapshot.total,
+            completed=_ended(snapshot),
+            words=words,
+        )
+
+    def note(self, *lines: str) -> None:
+        """Print lines above the bar, escape codes as they are."""
+        from rich.text import Text  # noqa: PLC0415
+
+        for line in lines:
+            self._console.print(Text.from_ansi(line), soft_wrap=True)
+
+    def close(self) -> None:
+        """Remove the bar."""
+        self._progress.stop()
+
+
+def _ended(snapshot: Snapshot) -> int:
+    return sum(count for state, count in snapshot.counts.items() if state.is_final)
+
+
+@dataclass(slots=True)
+class Pace:
+    """How fast trials end, for an estimate of the rest.
+
+    Attributes:
+        began: when watching began; None before the first look.
+    """
+
+    began: float | None = None
+    _ended: int = 0
+
+    def left_s(self, snapshot: Snapshot) -> float | None:
+        """Return the seconds until all trials have ended at this pace; None while nothing is known."""
+        ended = _ended(snapshot)
+        if self.began is None:
+            self.began, self._ended = snapshot.at, ended
+        done, took = ended - self._ended, snapshot.at - self.began
+        if snapshot.total is None or done <= 0 or took <= 0 or snapshot.total <= ended:
+            return None
+        return (snapshot.total - ended) * took / done
+
+
+def words_for(snapshot: Snapshot, left_s: float | None) -> str:
+    """Return `12 of 27 ended, 2 running, best 0.972 (trial 14) – about 40s left`."""
+    words = [counts_text(counts_document(snapshot.counts, snapshot.total))]
+    if snapshot.best is not None:
+        value, number = snapshot.best
+        words.append(f"best {number_text(value)} (trial {number})")
+    text = ", ".join(words)
+    if snapshot.note:
+        text += f"; {one_line(snapshot.note)}"
+    return text if left_s is None else f"{text} – about {human_duration(left_s)} left"
+
+
+@dataclass(slots=True)
+class Reporter:
+    """The observer that talks to people. What it prints is never worth more than the sweep itself.
+
+    Attributes:
+        session: where to.
+        gauge: made on the first tick.
+    """
+
+    session: Session
+    site: Site | None = None
+    gauge: Gauge | None = None
+    on_attempt: Callable[[Change], None] | None = None
+    _pace: Pace = field(default_factory=Pace)
+    _failures: int = 0
+    _signatures: dict[str, str] = field(default_factory=dict)
+
+    def on_tick(self, snapshot: Snapshot) -> None:
+        """Show how far it is."""
+        self._open().show(snapshot, words_for(snapshot, self._pace.left_s(snapshot)))
+
+    def on_changes(self, changes: Sequence[Change]) -> None:
+        """Tell of failures as they happen."""
+        for change in changes:
+            if self.on_attempt is not None:
+                self.on_attempt(change)
+            if change.event.kind in {EventKind.FAILED, EventKind.REJECTED, EventKind.RETRIED}:
+                self._tell(change)
+
+    def note(self, *lines: str) -> None:
+        """Print lines that stay."""
+        if self.gauge is None:
+            self.session.note(*lines)
+        else:
+            self.gauge.note(*lines)
+
+    def close(self) -> None:
+        """Leave the terminal as it was found."""
+        if self.gauge is not None:
+            self.gauge.close()
+            self.gauge = None
+
+    def _open(self) -> Gauge:
+        if self.gauge is None:
+            self.gauge = Bar(self.session) if self.session.shows_progress else PlainLines(self.session)
+        return self.gauge
+
+    def _tell(self, change: Change) -> None:
+        attempt = f"{change.before.id}.{change.before.attempt}"
+        signature = str(change.event.changes.get("signature", ""))
+        known = self._signatures.get(signature) if signature else None
+        self._failures += 1
+        is_final = change.after.state is State.FAILED
+        if known is None and len(self._signatures) < _WHOLE_FAILURES:
+            self._signatures[signature or attempt] = attempt
+            self.note(*failure_lines(change, self._tail(change), self.session))
+        elif self._failures <= _SHORT_FAILURES:
+            what = "failed" if is_final else "failed, to be tried again"
+            why = f"as {known} did" if known else f": {one_line(change.event.detail)}"
+            self.note(f"{attempt} {what} {why}".replace(" : ", ": "))
+        elif self._failures == _SHORT_FAILURES + 1:
+            self.note(f"Further failures are only counted; see airflows get {change.before.sweep}.")
+
+    def _tail(self, change: Change) -> list[str]:
+        if self.site is None or change.before.handle is None:
+            return []
+        try:
+            logs = self.site.backend.logs(change.before.handle, node=0, follow=False, lines=_TAIL_LINES)
+            return list(logs)
+        except (AirflowsError, OSError):
+            return []
+
+
+def failure_lines(change: Change, tail: Sequence[str], session: Session) -> list[str]:
+    """Return what a person needs of a failed attempt: which, where, why, its last lines, what to do."""
+    trial, style = change.before, session.note_style
+    is_final = change.after.state is State.FAILED
+    where = f" on {trial.backend}" if trial.backend else ""
+    held = f" ({trial.handle})" if trial.handle else ""
+    what = style.paint("failed", "red") if is_final else style.paint("failed, to be tried again", "yellow")
+    lines = [f"{trial.id}.{trial.attempt} {what}{where}{held}: {one_line(change.event.detail)}"]
+    lines += [f"  | {one_line(line)}" for line in tail]
+    following = f"airflows logs {trial.id} --attempt {trial.attempt}"
+    if is_final:
+        following += f", and after a fix: airflows resume {trial.sweep} --failed"
+    return [*lines, style.paint(f"  next: {following}", "dim")]
+
+
+def live_table(lines: Sequence[str]) -> Any:
+    """Return lines as rich shows them in a live view."""
+    from rich.text import Text  # noqa: PLC0415
+
+    return Text.from_ansi("\n".join(lines))

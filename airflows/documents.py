@@ -1,0 +1,351 @@
+"""The JSON documents of the command line, made from the ledger's rows and from results. Pure.
+
+Keys may be added, never renamed. Times are ISO 8601 UTC, durations seconds, absent values null, numbers
+that JSON cannot hold the strings "NaN", "Infinity" and "-Infinity".
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from airflows.errors import AirflowsError, SpecError
+from airflows.ids import canonical_json
+from airflows.times import to_iso
+from airflows.trial import Reason, State, Trial
+
+if TYPE_CHECKING:
+    from airflows.drivers import Owner
+    from airflows.engine.results import SweepResults
+    from airflows.ledger import AttemptRow, EventRow, SweepRow
+    from airflows.ranking import Group, Winner
+
+Document = dict[str, Any]
+
+_COUNTED = {State.SUBMITTING: State.PENDING, State.STOPPING: State.RUNNING}
+_SHOWN_STATES = (
+    State.PENDING,
+    State.QUEUED,
+    State.RUNNING,
+    State.SUCCEEDED,
+    State.FAILED,
+    State.STOPPED,
+    State.CANCELLED,
+)
+_CLASSES = frozenset(
+    {
+        Reason.ERROR,
+        Reason.OUT_OF_MEMORY,
+        Reason.TIMED_OUT,
+        Reason.PREEMPTED,
+        Reason.NODE_FAILED,
+        Reason.LOST,
+        Reason.INVALID,
+        Reason.CODE_DAMAGED,
+        Reason.NO_RENDEZVOUS,
+    }
+)
+_PASSWORD = re.compile(r"(?P<before>[A-Za-z][A-Za-z0-9+.-]*://[^/@\s:]*):[^/@\s]+@")
+
+
+def to_json(document: Any, *, indent: int | None = 2, ascii_only: bool = False) -> str:
+    """Return a document as JSON text, without a newline at its end."""
+    return json.dumps(plain(document), indent=indent, ensure_ascii=ascii_only, allow_nan=False)
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON can hold it."""
+    match value:
+        case Enum():
+            return plain(value.value)
+        case float():
+            return value if math.isfinite(value) else number_word(value)
+        case None | bool() | int() | str():
+            return value
+        case Mapping():
+            return {str(key): plain(item) for key, item in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [plain(item) for item in value]
+        case _:
+            return str(value)
+
+
+def number_word(value: float) -> str:
+    """Return the word for a number that JSON has none for."""
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
+
+
+def without_passwords(value: Any) -> Any:
+    """Return a tree or text with the passwords in its URLs replaced by `***`."""
+    match value:
+        case str():
+            return _PASSWORD.sub(r"\g<before>:***@", value)
+        case Mapping():
+            return {key: without_passwords(item) for key, item in value.items()}
+        case list() | tuple():
+            return [without_passwords(item) for item in value]
+        case _:
+            return value
+
+
+# Sweeps
+
+
+def counts_document(counts: Mapping[State, int], total: int | None) -> dict[str, int | None]:
+    """Return how many trials are in each state; planned ones not yet created are pending."""
+    shown = dict.fromkeys(_SHOWN_STATES, 0)
+    for state, count in counts.items():
+        shown[_COUNTED.get(state, state)] += count
+    created = sum(shown.values())
+    if total is not None:
+        shown[State.PENDING] += max(0, total - created)
+    return {"total": total, **{state.value: count for state, count in shown.items()}}
+
+
+def sweep_row(
+    row: SweepRow, counts: Mapping[State, int], best: float | None, driver: Owner | None
+) -> Document:
+    """Return a sweep as `list` shows it.
+
+    Args:
+        row: the sweep.
+        counts: its trials by state.
+        best: the winner's value, or the best one so far.
+        driver: who drives it now.
+    """
+    return {
+        "sweep": row.id,
+        "name": row.name,
+        "state": row.state,
+        "message": row.message,
+        "backend": row.backend,
+        "trials": counts_document(counts, row.total),
+        "best": best,
+        "started_at": to_iso(row.created_at),
+        "ended_at": to_iso(row.ended_at),
+        "driver": None if driver is None else driver_document(driver, row.lease_since),
+    }
+
+
+def driver_document(driver: Owner, since: float | None) -> Document:
+    """Return who drives."""
+    return {"host": driver.host, "pid": driver.pid, "since": to_iso(since)}
+
+
+def ended_document(results: SweepResults) -> Document:
+    """Return what `run`, `sweep` and `resume` answer."""
+    row = results.row
+    return {
+        "sweep": row.id,
+        "state": row.state,
+        "trials": counts_document(results.counts, row.total),
+        "winner": winner_document(results),
+        "message": row.message,
+    }
+
+
+def objective_document(results: SweepResults) -> Document | None:
+    """Return what "best" means, None when the file does not say."""
+    if results.objective is None:
+        return None
+    made: Document = results.objective.model_dump(mode="json")
+    return made
+
+
+def sweep_details(
+    spec: Mapping[str, Any],
+    results: SweepResults,
+    causes: Sequence[Document],
+    accelerator_s: Mapping[str, float],
+) -> Document:
+    """Return what `get SWEEP` adds to the list's row.
+
+    Args:
+        spec: the sweep file as effective.
+        results: objective and row.
+        causes: from `causes_of`.
+        accelerator_s: accelerator-seconds by the state of the attempt.
+    """
+    useful = sum(accelerator_s.get(state, 0.0) for state in (State.SUCCEEDED, State.STOPPED))
+    return {
+        "spec": without_passwords(spec),
+        "objective": objective_document(results),
+        "winner": winner_document(results),
+        "parent_run_id": results.row.parent_run_id or None,
+        "experiment_id": results.row.experiment_id or None,
+        "tracking_uri": without_passwords(results.row.tracking_uri) or None,
+        "root": results.row.root,
+        "causes": list(causes),
+        "accelerator_hours": {
+            "useful": useful / 3600,
+            "lost": (sum(accelerator_s.values()) - useful) / 3600,
+        },
+    }
+
+
+def causes_of(sweep: str, attempts: Iterable[AttemptRow]) -> list[Document]:
+    """Return why attempts failed, the most frequent cause first; `example` is the first attempt of each."""
+    found: dict[tuple[str, str], Document] = {}
+    for attempt in attempts:
+        if attempt.signature:
+            cause = found.setdefault(
+                (attempt.reason, attempt.signature),
+                {
+                    "class": attempt.reason,
+                    "count": 0,
+                    "signature": attempt.signature,
+                    "example": f"{sweep}/{attempt.number}.{attempt.attempt}",
+                    "message": attempt.message,
+                },
+            )
+            cause["count"] += 1
+    return sorted(found.values(), key=lambda cause: -int(cause["count"]))
+
+
+# Trials
+
+
+def trial_document(trial: Trial, overrides: Mapping[str, Any]) -> Document:
+    """Return a trial; `overrides` are its own, the replicate's value included."""
+    return {
+        "trial": trial.id,
+        "number": trial.number,
+        "overrides": dict(overrides),
+        "replicate": trial.replicate,
+        "state": trial.state,
+        "reason": trial.reason.value or None,
+        "class": trial.reason.value if trial.reason in _CLASSES else None,
+        "message": trial.message or trial.reason.sentence or None,
+        "attempt": trial.attempt,
+        "backend": trial.backend or None,
+        "handle": trial.handle,
+        "mlflow_run_id": trial.run_id or None,
+        "value": value_of(trial),
+        "value_step": trial.value_step,
+        "started_at": to_iso(trial.started_at),
+        "ended_at": to_iso(trial.ended_at),
+    }
+
+
+def value_of(trial: Trial) -> float | str | None:
+    """Return a trial's value: a number, the word for one that cannot win, or None."""
+    return trial.raw_value or None if trial.value is None else trial.value
+
+
+def attempt_document(attempt: AttemptRow, launch_dir: str, log_paths: Sequence[str]) -> Document:
+    """Return one attempt at a trial."""
+    return {
+        "attempt": attempt.attempt,
+        "state": attempt.state,
+        "class": attempt.reason or None,
+        "message": attempt.message or None,
+        "signature": attempt.signature or None,
+        "backend": attempt.backend or None,
+        "handle": attempt.handle,
+        "token": attempt.token,
+        "host": attempt.host or None,
+        "submitted_at": to_iso(attempt.submitted_at),
+        "started_at": to_iso(attempt.started_at),
+        "ended_at": to_iso(attempt.ended_at),
+        "exit_code": attempt.exit_code,
+        "resumed_from": attempt.resumed_from or None,
+        "launch_dir": launch_dir,
+        "log_paths": list(log_paths),
+    }
+
+
+def event_document(event: EventRow) -> Document:
+    """Return one transition."""
+    return {
+        "at": to_iso(event.at),
+        "from": event.from_state or None,
+        "to": event.to_state,
+        "reason": event.reason or None,
+        "detail": event.detail or None,
+        "kind": event.kind,
+        "attempt": event.attempt,
+    }
+
+
+# Results
+
+
+def group_document(group: Group) -> Document:
+    """Return a ranked group of replicates."""
+    return group.to_dict()
+
+
+def winner_document(results: SweepResults) -> Document | None:
+    """Return the winner, None when nothing won."""
+    winner = None if results.ranking is None else results.ranking.winner
+    return None if winner is None else _winner(results.row.id, winner)
+
+
+def _winner(sweep: str, winner: Winner) -> Document:
+    return {
+        **group_document(winner.group),
+        "trial": f"{sweep}/{winner.number}",
+        "mlflow_run_id": winner.run_id or None,
+    }
+
+
+def results_document(results: SweepResults, ranked: Sequence[Group]) -> Document:
+    """Return what `results` shows; `ranked` are the groups that were asked for."""
+    unranked = () if results.ranking is None else results.ranking.unranked
+    return {
+        "sweep": results.row.id,
+        "objective": objective_document(results),
+        "complete": results.complete,
+        "winner": winner_document(results),
+        "ranked": [group_document(group) for group in ranked],
+        "unranked": [
+            {"trial": f"{results.row.id}/{trial.number}", "number": trial.number, "reason": trial.reason}
+            for trial in unranked
+        ],
+        "pareto": None,
+    }
+
+
+def has_overrides(overrides: Mapping[str, Any], where: Mapping[str, Any]) -> bool:
+    """Whether the overrides hold all these values; numbers are compared as numbers."""
+    return all(key in overrides and _is_same(overrides[key], value) for key, value in where.items())
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    if _is_number(one) and _is_number(other):
+        return bool(one == other)
+    return canonical_json(one) == canonical_json(other)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+# Errors
+
+
+def error_document(error: AirflowsError) -> Document:
+    """Return an error."""
+    made: Document = {
+        "kind": error.kind,
+        "message": error.message,
+        "file": error.file,
+        "line": error.line,
+        "field": error.field,
+        "hint": error.hint,
+    }
+    if isinstance(error, SpecError) and error.others:
+        made["others"] = [problem_document(other) for other in error.others]
+    return {"error": made}
+
+
+def problem_document(error: AirflowsError) -> Document:
+    """Return an error of a file as `validate` lists it."""
+    message = error.message if error.hint is None else f"{error.message} {error.hint}"
+    return {"line": error.line, "field": error.field, "message": message}

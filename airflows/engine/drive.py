@@ -1,0 +1,140 @@
+"""Driving a sweep from wherever it stands to its end: lease, MLflow parent run, driver, closing."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from airflows.drivers import Owner, current_owner
+from airflows.engine.driver import LEASE_TTL_S, Driver, Parts
+from airflows.engine.finish import finish
+from airflows.engine.observers import Observer
+from airflows.engine.roster import Roster
+from airflows.engine.scoring import Scoring
+from airflows.engine.site import Site, limits_of, retry_of
+from airflows.engine.source import PointSource, Replicates, open_overrides
+from airflows.engine.submission import Submission
+from airflows.errors import AirflowsError
+from airflows.ledger import Lease, SweepRow, Wish
+from airflows.planner import Rules, Tally
+from airflows.space import expand
+from airflows.trial import IN_FLIGHT, State, Trial
+
+_LAST_LINES = 20
+
+
+@dataclass(slots=True)
+class Drive:
+    """One driver's hold on one sweep.
+
+    Attributes:
+        site: what the sweep works with.
+        clock: seconds since the epoch, UTC.
+        new_token: makes a new lease token for every call.
+        owner: who drives; default this process.
+        only_cancels: carry out what people asked to cancel, start nothing, and return.
+    """
+
+    site: Site
+    observer: Observer
+    clock: Callable[[], float] = time.time
+    new_token: Callable[[], str] = lambda: uuid.uuid4().hex
+    owner: Owner = field(default_factory=current_owner)
+    only_cancels: bool = False
+    driver: Driver | None = None
+    is_paused: bool = False
+
+    def pause(self) -> None:
+        """Stop driving soon; what runs goes on. Safe from a signal handler."""
+        self.is_paused = True
+        if self.driver is not None:
+            self.driver.pause()
+
+    def run(self, sweep: str) -> SweepRow:
+        """Drive a sweep to its end, or until `pause`; return its row as it stands then.
+
+        Raises:
+            LeaseHeldError: somebody else drives it.
+            LeaseLostError: somebody else took over in the middle.
+            TrackingUnavailableError: MLflow was away for long and nothing else was left to do.
+        """
+        ledger = self.site.ledger
+        lease = ledger.hold(
+            sweep, self.owner, now=self.clock(), ttl_s=LEASE_TTL_S, token=self.new_token()
+        )
+        try:
+            row = ledger.sweep(sweep)
+            if row.ended_at is None:
+                self._drive(row, lease)
+            return ledger.sweep(sweep)
+        finally:
+            ledger.release(lease)
+
+    def _drive(self, row: SweepRow, lease: Lease) -> None:
+        ledger = self.site.ledger
+        if row.wish is Wish.PAUSED and not self.only_cancels:
+            ledger.update_sweep(lease, wish=Wish.RUN)
+        opened = self.site.open_tracking(row)
+        if opened.parent_run_id != row.parent_run_id:
+            ledger.update_sweep(
+                lease, experiment_id=opened.experiment_id, parent_run_id=opened.parent_run_id
+            )
+        row = ledger.sweep(row.id)
+        self.driver = self.build(row, lease)
+        if self.is_paused:
+            self.driver.pause()
+        if self.driver.run() is Wish.PAUSED:
+            if not self.only_cancels:
+                ledger.update_sweep(lease, wish=Wish.PAUSED)
+            return
+        finish(self.site, row.id, lease, now=self.clock())
+
+    def build(self, row: SweepRow, lease: Lease) -> Driver:
+        """Rebuild a driver from the ledger, wherever the last one ended."""
+        site, ledger = self.site, self.site.ledger
+        if not site.backend.capabilities.shares_host:
+            ledger.survive_power_cuts()
+        launcher = site.launcher(row)
+        submission = Submission(site.sweep.base.tree, launcher, site.tracker, site.backend, self.clock)
+        counts = ledger.counts(row.id)
+        created = sum(counts.values())
+        replicates = Replicates(site.spec)
+        open_trials = ledger.trials(row.id, states=[State.PENDING, *IN_FLIGHT])
+        overrides = open_overrides(ledger, row.id, open_trials, replicates)
+        tally = Tally(
+            started=ledger.started_count(row.id),
+            signatures=ledger.first_failures(row.id, row.resumed_at or row.created_at),
+            accelerator_s=sum(ledger.accelerator_seconds(row.id).values()),
+        )
+        roster = Roster(counts, tally)
+        roster.load(open_trials, overrides)
+        submission.doubt([trial for trial in open_trials if trial.state is State.SUBMITTING])
+        source = PointSource(row, expand(site.sweep), site.spec, created)
+        scoring = Scoring(site.tracker, site.spec.all_objectives, self._last_lines)
+        scoring.take_over(ledger.trials(row.id, open_only=True))
+        parts = Parts(ledger, site.backend, submission, scoring, source, roster, self.clock, self.observer)
+        return Driver(row, parts, lease, self._rules(row, lease), only_cancels=self.only_cancels)
+
+    def _last_lines(self, trial: Trial) -> list[str]:
+        if trial.handle is None:
+            return []
+        try:
+            return list(self.site.backend.logs(trial.handle, node=0, follow=False, lines=_LAST_LINES))
+        except (AirflowsError, OSError):
+            return []
+
+    def _rules(self, row: SweepRow, lease: Lease) -> Rules:
+        site = self.site
+        can = site.backend.capabilities
+        # With no earlier holder at work, only what the backend itself is slow to show must settle.
+        settle = can.visibility_lag_s if lease.alone else LEASE_TTL_S + can.visibility_lag_s
+        return Rules(
+            limits=limits_of(site.spec, can.slots, row.total),
+            retry=retry_of(site.spec, site.sweep.base.tree),
+            since=self.clock(),
+            settle_s=settle,
+            idempotent=can.idempotent_submit,
+            backend=site.backend.name,
+        )

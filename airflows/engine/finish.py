@@ -1,0 +1,84 @@
+"""The end of a sweep: state, message, winner, and MLflow's parent run closed with the artifacts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from airflows.engine.results import SweepResults, gather, trials_with_overrides, winner_document
+from airflows.engine.site import Site
+from airflows.ledger import Lease, SweepState, Wish
+from airflows.report.tables import results_csv, winner_yaml
+from airflows.tracking import SweepEnd
+from airflows.trial import State
+
+
+def finish(site: Site, sweep: str, lease: Lease, *, now: float) -> None:
+    """Close MLflow's parent run and write the sweep's end. May be repeated after a crash.
+
+    Raises:
+        TrackingUnavailableError: MLflow does not answer; the sweep stays open and may be finished later.
+        LeaseLostError: another driver took over.
+    """
+    row = site.ledger.sweep(sweep)
+    results = gather(site.ledger, row)
+    state, message = conclusion(results, row.wish, row.halted)
+    winner = winner_document(results)
+    trials = list(trials_with_overrides(site.ledger, row))
+    end = SweepEnd(
+        state=state,
+        message=message,
+        artifacts={
+            "sweep.yaml": row.source,
+            "results.csv": results_csv(results, trials),
+            "winner.yaml": winner_yaml(results, winner),
+        },
+        winner={} if winner is None else {"trial": winner["trial"], "value": repr(winner["value"])},
+        run_ids=[trial.run_id for trial, _ in trials if trial.run_id],
+    )
+    site.tracker.verify(end.run_ids)
+    notes = site.tracker.close_sweep(end)
+    message = " ".join([message, *notes]).strip()
+    site.ledger.update_sweep(lease, state=state, message=message, winner=winner, ended_at=now)
+
+
+def conclusion(results: SweepResults, wish: Wish, halted: str) -> tuple[SweepState, str]:
+    """Return (state, sentence) of a sweep with nothing left to do."""
+    counts = results.counts
+    if wish is Wish.STOP:
+        return SweepState.CANCELLED, "It was cancelled by a person."
+    kind, _, why = halted.partition(": ")
+    if halted:
+        state = SweepState.STOPPED if kind == "stopped" else SweepState.FAILED
+        return state, f"Nothing new was started: {why}."
+    failed = counts.get(State.FAILED, 0)
+    total = sum(counts.values())
+    if failed:
+        return SweepState.FAILED, f"{failed} of {total} trials failed{_most_common(results)}."
+    if not counts.get(State.SUCCEEDED, 0) and not counts.get(State.STOPPED, 0):
+        return SweepState.CANCELLED, "All its trials were cancelled by a person."
+    return SweepState.SUCCEEDED, _how_ranked(results)
+
+
+def _most_common(results: SweepResults) -> str:
+    ranking = results.ranking
+    if ranking is None:
+        return ""
+    why = Counter(u.reason for u in ranking.unranked if u.reason.startswith("failed: "))
+    if not why:
+        return ""
+    reason, count = why.most_common(1)[0]
+    return f"; {count} with: {reason.removeprefix('failed: ')}".rstrip(".")
+
+
+def _how_ranked(results: SweepResults) -> str:
+    ranking = results.ranking
+    if ranking is None:
+        return ""
+    ranked = sum(len(group.trials) for group in ranking.ranked)
+    total = sum(results.counts.values())
+    if ranked == total:
+        return ""
+    why: Mapping[str, int] = Counter(u.reason for u in ranking.unranked)
+    words = "; ".join(f"{count} {reason}" for reason, count in list(why.items())[:3])
+    return f"The ranking uses {ranked} of {total} trials ({words})."

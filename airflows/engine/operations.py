@@ -1,0 +1,231 @@
+"""What people ask for: start, resume, cancel. Shared by the command line, Python and the flows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from airflows import ids
+from airflows.drivers import Owner
+from airflows.engine.drive import Drive
+from airflows.engine.observers import Observer, Silent
+from airflows.engine.reopen import reopen
+from airflows.engine.site import Site, open_site, reload
+from airflows.engine.source import Replicates, open_overrides
+from airflows.engine.start import Begun, begin, require_backend
+from airflows.errors import AirflowsError, ConflictError, LeaseHeldError
+from airflows.ledger import Ledger, SweepRow, Wish, open_ledger
+from airflows.sweepfile import LoadedSweep
+from airflows.trial import State
+
+_CANCEL_PATIENCE_S = 120.0
+_ASK_AGAIN_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Driven:
+    """A sweep after it was driven.
+
+    Attributes:
+        row: as it stands now.
+        is_new: this call created it.
+    """
+
+    row: SweepRow
+    is_new: bool
+
+
+def _no_news(_begun: Begun, _drive: Drive) -> None:
+    return
+
+
+def start(
+    loaded: LoadedSweep,
+    *,
+    home: Path,
+    observer: Observer | None = None,
+    new: bool = False,
+    instance: str = "",
+    drive: bool = True,
+    on_begun: Callable[[Begun, Drive], None] = _no_news,
+) -> Driven:
+    """Start a sweep, or attach to it, and drive it to its end.
+
+    Args:
+        loaded: the sweep.
+        home: `$AIRFLOWS_HOME`.
+        observer: is told what happens.
+        new: another sweep of the same definition.
+        instance: what names one sweep of the definition, such as an idempotency key.
+        drive: False only writes it into the ledger, for a driver in the background.
+        on_begun: is called once the sweep is in the ledger, with the drive that can be paused.
+
+    Raises:
+        SpecError: something in the file is wrong.
+        ConflictError: the sweep is there with other code, backend or settings.
+        LeaseHeldError: somebody else drives it.
+        BackendUnavailableError: the backend cannot be used; nothing was written.
+        TrackingUnavailableError: MLflow does not answer; nothing was written, or nothing is lost.
+    """
+    site = open_site(loaded, home)
+    require_backend(site)
+    code = site.prepare_code()
+    begun = begin(site, now=time.time(), new=new, instance=instance, code=code)
+    return _driven(site, begun, observer, drive=drive, on_begun=on_begun)
+
+
+def resume(
+    sweep: str,
+    *,
+    home: Path,
+    observer: Observer | None = None,
+    failed: bool = False,
+    trials: int | None = None,
+    sets: Sequence[str] = (),
+    drive: bool = True,
+    on_begun: Callable[[Begun, Drive], None] = _no_news,
+) -> Driven:
+    """Take over a sweep whose driver is gone; with `failed` retry what failed, with `trials` extend it.
+
+    Args:
+        sweep: id or name.
+        home: `$AIRFLOWS_HOME`.
+        observer: is told what happens.
+        failed: failed and cancelled trials are tried again, with the code as it is now.
+        trials: new value of `search.trials`.
+        sets: `KEY=VALUE` changes of settings that may change, such as `limits.concurrent=4`.
+        drive: False leaves the driving to somebody else.
+        on_begun: as in `start`.
+
+    Raises:
+        NotFoundError: no such sweep.
+        ConflictError: a change that makes it another sweep.
+        LeaseHeldError: somebody else drives it.
+    """
+    ledger = open_ledger(home, create=False)
+    row, _, _ = ledger.resolve(sweep)
+    changes = [*sets, *([] if trials is None else [f"search.trials={trials}"])]
+    loaded = reload(row, tuple(changes))
+    if loaded.definition_digest != row.definition:
+        message = f"these changes would make {row.id} another sweep: its points, search or base differ."
+        raise ConflictError(message, hint="Start another one instead: airflows sweep FILE --new")
+    site = open_site(loaded, home)
+    require_backend(site)
+    code = site.prepare_code() if failed else row.code
+    row = reopen(site, row, failed=failed, code=code, now=time.time())
+    begun = Begun(row, is_new=False)
+    return _driven(site, begun, observer, drive=drive, on_begun=on_begun)
+
+
+def _driven(
+    site: Site,
+    begun: Begun,
+    observer: Observer | None,
+    *,
+    drive: bool,
+    on_begun: Callable[[Begun, Drive], None],
+) -> Driven:
+    driving = Drive(site, observer or Silent())
+    on_begun(begun, driving)
+    row = driving.run(begun.row.id) if drive else begun.row
+    return Driven(row, begun.is_new)
+
+
+@dataclass(slots=True)
+class CancelOutcome:
+    """What became of a request to cancel: ids, and (id, why not) of those that failed."""
+
+    cancelled: list[str] = field(default_factory=list)
+    failed: list[tuple[str, str]] = field(default_factory=list)
+
+
+def cancel(wanted: Sequence[str], *, home: Path, where: Mapping[str, Any] | None = None) -> CancelOutcome:
+    """Cancel sweeps and trials, and wait until their runs are gone.
+
+    The wishes are written first, so nothing is lost when this process dies. A living driver carries
+    them out; without one, this call does.
+
+    Args:
+        wanted: `SWEEP`, `SWEEP/12` or `SWEEP/12.0`.
+        home: `$AIRFLOWS_HOME`.
+        where: override key to value; of each sweep only the trials that have these.
+    """
+    ledger = open_ledger(home, create=False)
+    outcome = CancelOutcome()
+    for text in wanted:
+        try:
+            outcome.cancelled += _cancel_one(ledger, home, text, where)
+        except AirflowsError as exc:
+            outcome.failed.append((text, str(exc)))
+    return outcome
+
+
+def _cancel_one(ledger: Ledger, home: Path, text: str, where: Mapping[str, Any] | None) -> list[str]:
+    row, number, _ = ledger.resolve(text)
+    if number is None and where is None:
+        if row.ended_at is None:
+            ledger.wish(row.id, Wish.STOP)
+            _carry_out(ledger, home, row, whole=True)
+        return [row.id]
+    numbers = {number} if number is not None else _matching(ledger, row, where or {})
+    going = (
+        {t.number for t in ledger.trials(row.id, numbers=numbers) if not t.state.is_final}
+        if numbers
+        else set()
+    )
+    if going:
+        ledger.request_cancel(row.id, going)
+        _carry_out(ledger, home, row, whole=False)
+    return [f"{row.id}/{each}" for each in sorted(going)]
+
+
+def _matching(ledger: Ledger, row: SweepRow, where: Mapping[str, Any]) -> set[int]:
+    trials = ledger.trials(row.id)
+    overrides = open_overrides(ledger, row.id, trials, Replicates(reload(row).spec))
+    wanted = {key: ids.canonical_json(value) for key, value in where.items()}
+    return {
+        trial.number
+        for trial in trials
+        if all(_same(overrides[trial.number].get(key), value) for key, value in wanted.items())
+    }
+
+
+def _same(value: Any, wanted: str) -> bool:
+    if ids.canonical_json(value) == wanted:
+        return True
+    return isinstance(value, float) and value.is_integer() and ids.canonical_json(int(value)) == wanted
+
+
+def _carry_out(ledger: Ledger, home: Path, row: SweepRow, *, whole: bool) -> None:
+    """Drive the cancellation, or wait for the living driver to do it."""
+    deadline = time.monotonic() + _CANCEL_PATIENCE_S
+    while time.monotonic() < deadline:
+        try:
+            site = open_site(reload(row), home)
+            Drive(site, Silent(), only_cancels=not whole).run(row.id)
+        except LeaseHeldError:
+            time.sleep(_ASK_AGAIN_S)
+            if _is_carried_out(ledger, row.id):
+                return
+        else:
+            return
+    message = f"{row.id}: its driver has not carried the request out within {_CANCEL_PATIENCE_S:.0f} s."
+    raise ConflictError(message, hint="The request stands; look on with `airflows watch`.")
+
+
+def _is_carried_out(ledger: Ledger, sweep: str) -> bool:
+    row = ledger.sweep(sweep)
+    if row.wish is Wish.STOP:
+        return row.ended_at is not None
+    return not ledger.cancel_requests(sweep)
+
+
+def driver_of(row: SweepRow) -> Owner | None:
+    """Return who drives a sweep, None when nobody does."""
+    return Owner.from_text(row.lease_owner) if row.lease_owner else None
+
+
+__all__ = ["CancelOutcome", "Driven", "State", "cancel", "driver_of", "resume", "start"]

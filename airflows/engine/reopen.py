@@ -1,0 +1,83 @@
+"""Taking an ended or halted sweep up again: failed trials back to PENDING, limits and points extended."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from airflows import ids
+from airflows.drivers import current_owner
+from airflows.engine.driver import LEASE_TTL_S
+from airflows.engine.site import Site
+from airflows.engine.source import Replicates
+from airflows.ledger import Change, Lease, SweepRow, SweepState, Wish
+from airflows.space import expand
+from airflows.trial import Event, EventKind, Reason, State, Trial, advance
+
+_BATCH = 500
+
+
+def reopen(site: Site, row: SweepRow, *, failed: bool, code: str, now: float) -> SweepRow:
+    """Write down that a sweep goes on; return its row. One that has nothing left to do stays as it is.
+
+    Args:
+        site: what the sweep works with, with its changed settings.
+        row: the sweep as it stands.
+        failed: failed trials are tried again; in a cancelled sweep the cancelled ones too.
+        code: digest of the code that further attempts run.
+        now: seconds since the epoch, UTC.
+
+    Raises:
+        LeaseHeldError: somebody drives it.
+    """
+    ledger = site.ledger
+    lease = ledger.hold(row.id, current_owner(), now=now, ttl_s=LEASE_TTL_S, token=uuid.uuid4().hex)
+    try:
+        again = _again(site, row) if failed else []
+        extended = _extended(site, row)
+        if row.ended_at is not None and not (again or extended or row.halted):
+            return row
+        for start in range(0, len(again), _BATCH):
+            changes = [_reopened(row, trial, now) for trial in again[start : start + _BATCH]]
+            ledger.apply(lease, changes)
+        _go_on(site, lease, extended | {"code": code, "resumed_at": now})
+        return ledger.sweep(row.id)
+    finally:
+        ledger.release(lease)
+
+
+def _again(site: Site, row: SweepRow) -> list[Trial]:
+    states = [State.FAILED, *([State.CANCELLED] if row.state is SweepState.CANCELLED else [])]
+    return site.ledger.trials(row.id, states=states)
+
+
+def _extended(site: Site, row: SweepRow) -> dict[str, Any]:
+    """Return the columns that a longer expansion changes, empty when it is no longer."""
+    if site.sweep.source == row.source:
+        return {}
+    count = expand(site.sweep).count()
+    longer = count is None or count > row.expanded
+    if not longer:
+        return {}
+    total = None if count is None else count * Replicates(site.spec).count
+    return {"exhausted": False, "total": total}
+
+
+def _reopened(row: SweepRow, trial: Trial, now: float) -> Change:
+    event = Event(EventKind.REOPENED, now, Reason.RESUMED)
+    after = advance(trial, event)
+    return Change(trial, after, event, ids.token(ids.SweepId(row.id), trial.number, after.attempt))
+
+
+def _go_on(site: Site, lease: Lease, values: dict[str, Any]) -> None:
+    site.ledger.update_sweep(
+        lease,
+        wish=Wish.RUN,
+        state=SweepState.RUNNING,
+        halted="",
+        message="",
+        winner=None,
+        ended_at=None,
+        source=site.sweep.source,
+        **values,
+    )

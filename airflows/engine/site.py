@@ -1,0 +1,125 @@
+"""What one sweep works with, opened from its spec: ledger, backend, MLflow, launcher."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from airflows.backends.base import Backend
+from airflows.backends.registry import open_backend
+from airflows.launch import Launcher
+from airflows.ledger import Ledger, SweepRow, open_ledger
+from airflows.ledger.connect import is_on_network
+from airflows.planner import Limits
+from airflows.retry import RetryPolicy
+from airflows.spec import SweepSpec
+from airflows.sweepfile import LoadedSweep, sweep_from_mapping
+from airflows.tracking import OpenedSweep, SweepRun, Tracker, choose_uri, open_tracker
+from airflows.yamlio import parse
+
+_DEFAULT_RETRIES = 3
+
+
+def home_directory() -> Path:
+    """Return `$AIRFLOWS_HOME`, default `~/.airflows`."""
+    return Path(os.environ.get("AIRFLOWS_HOME") or Path.home() / ".airflows").expanduser().absolute()
+
+
+@dataclass(slots=True)
+class Site:
+    """Everything one sweep is driven with.
+
+    Attributes:
+        home: `$AIRFLOWS_HOME`.
+        sweep: the sweep as it was loaded.
+        ledger: the durable record.
+        backend: where its trials run.
+        tracker: MLflow, or none.
+    """
+
+    home: Path
+    sweep: LoadedSweep
+    ledger: Ledger
+    backend: Backend
+    tracker: Tracker
+
+    @property
+    def spec(self) -> SweepSpec:
+        """The sweep file."""
+        return self.sweep.spec
+
+    def open_tracking(self, row: SweepRow) -> OpenedSweep:
+        """Return the sweep's MLflow experiment and parent run, which is running again."""
+        tracking = self.spec.tracking
+        wanted = SweepRun(
+            sweep=row.id,
+            experiment=tracking.experiment or self.sweep.base.config.experiment_name,
+            source=row.source,
+            tags=tracking.tags,
+        )
+        return self.tracker.open_sweep(wanted, OpenedSweep(row.experiment_id, row.parent_run_id))
+
+    def launcher(self, row: SweepRow) -> Launcher:
+        """Return what writes this sweep's launch directories."""
+        return Launcher.open(
+            sweep=row.id,
+            base=self.sweep.base,
+            backend=self.backend,
+            tracker_env=self.tracker.job_env(),
+            experiment_id=row.experiment_id,
+            checkpoint=self.spec.checkpoint,
+        )
+
+
+def open_site(sweep: LoadedSweep, home: Path) -> Site:
+    """Open ledger, backend and tracker for a sweep.
+
+    Raises:
+        SpecError: a backend setting is wrong.
+        LedgerError: the ledger cannot be opened.
+        MissingExtraError: a package is missing.
+    """
+    backend = open_backend(sweep.spec.backend, home)
+    uri = choose_uri(sweep.spec.tracking.uri, os.environ, home)
+    ledger = open_ledger(home)
+    return Site(home, sweep, ledger, backend, open_tracker(uri, home, on_network=is_on_network(home)))
+
+
+def reload(row: SweepRow, sets: tuple[str, ...] = ()) -> LoadedSweep:
+    """Return a recorded sweep as it was loaded, with `--set` changes applied."""
+    document = parse(row.source, file=f"sweep {row.id}", dialect="sweep")
+    return sweep_from_mapping(
+        document.value, directory=Path(row.directory), file=f"sweep {row.id}", sets=sets
+    )
+
+
+def limits_of(spec: SweepSpec, slots: int, total: int | None) -> Limits:
+    """Return the planner's limits of a sweep file.
+
+    Args:
+        spec: the sweep file.
+        slots: trials that run at once on the backend when the file does not say.
+        total: trials planned, for a percentage; None leaves a percentage without effect.
+    """
+    limits = spec.limits
+    return Limits(
+        concurrent=limits.concurrent or slots,
+        trials=limits.trials,
+        failed_trials=limits.failed_count(total),
+        identical_failures=limits.identical_failures,
+        wall_time_s=limits.wall_time_s,
+        accelerator_s=None if limits.accelerator_hours is None else limits.accelerator_hours * 3600,
+        cancels=limits.on_limit == "cancel",
+    )
+
+
+def retry_of(spec: SweepSpec, base: Mapping[str, Any]) -> RetryPolicy:
+    """Return the retry policy: the sweep's `retry.max`, else the train.yaml's max_retries, else 3."""
+    most = spec.retry.max
+    if most is None:
+        configured = base.get("max_retries")
+        most = _DEFAULT_RETRIES if configured is None else int(configured)
+    return RetryPolicy(most, spec.retry.max_without_progress, spec.retry.wait_s)

@@ -1,0 +1,137 @@
+"""How a sweep comes into the ledger, or is found there: created once, attached to ever after."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+
+from airflows import ids
+from airflows.engine.site import Site
+from airflows.errors import BackendUnavailableError, ConflictError, NotFoundError
+from airflows.ledger import SweepRow, SweepState, Wish
+from airflows.space import expand
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A sweep in the ledger.
+
+    Attributes:
+        row: as it stands now.
+        is_new: this call made it; else it was there already.
+    """
+
+    row: SweepRow
+    is_new: bool
+
+
+def begin(site: Site, *, now: float, new: bool = False, instance: str = "", code: str = "") -> Begun:
+    """Create the sweep, or attach to the newest one with the same name and definition.
+
+    Args:
+        site: what the sweep works with.
+        now: seconds since the epoch, UTC.
+        new: make another sweep of the same definition.
+        instance: what names one sweep of the definition, such as an idempotency key.
+        code: digest of the code snapshot, empty when the base has no code source.
+
+    Raises:
+        ConflictError: the sweep is there, but with other code, on another backend, or with other limits.
+    """
+    sweep = site.sweep
+    found = None if new else _find(site, instance)
+    if found is not None:
+        _check_same(site, found, code)
+        return Begun(found, is_new=False)
+    row = _new_row(site, now=now, instance=uuid.uuid4().hex if new else instance, code=code)
+    for _ in range(3):
+        if site.ledger.create_sweep(row):
+            return Begun(row, is_new=True)
+        there = site.ledger.sweep(row.id)
+        if there.definition == sweep.definition_digest and there.instance == row.instance:
+            # Two first starts at once: the other one was first.
+            _check_same(site, there, code)
+            return Begun(there, is_new=False)
+        row = _new_row(site, now=now, instance=uuid.uuid4().hex, code=code)
+    message = f"no free id was found for sweep {sweep.spec.name}."
+    raise ConflictError(message)
+
+
+def _find(site: Site, instance: str) -> SweepRow | None:
+    sweep = site.sweep
+    if not instance:
+        return site.ledger.newest_of(sweep.spec.name, sweep.definition_digest)
+    try:
+        return site.ledger.sweep(ids.sweep_id(sweep.spec.name, sweep.definition_digest, instance))
+    except NotFoundError:
+        return None
+
+
+def _new_row(site: Site, *, now: float, instance: str, code: str) -> SweepRow:
+    sweep = site.sweep
+    expansion = expand(sweep)
+    count = expansion.count()
+    replicates = 1 if sweep.spec.replicates is None else len(sweep.spec.replicates.values)
+    return SweepRow(
+        id=ids.sweep_id(sweep.spec.name, sweep.definition_digest, instance),
+        name=sweep.spec.name,
+        definition=sweep.definition_digest,
+        instance=instance,
+        source=sweep.source,
+        directory=str(sweep.directory),
+        backend=site.backend.name,
+        root=str(site.backend.root),
+        code=code,
+        single=sweep.is_single,
+        wish=Wish.RUN,
+        requests=0,
+        state=SweepState.RUNNING,
+        message="",
+        halted="",
+        expanded=0,
+        exhausted=False,
+        total=None if count is None else count * replicates,
+        created_at=now,
+        resumed_at=None,
+        ended_at=None,
+        tracking_uri=site.tracker.uri,
+        experiment_id="",
+        parent_run_id="",
+        winner=None,
+        lease_owner="",
+        lease_token="",
+        lease_since=None,
+        lease_until=None,
+    )
+
+
+def _check_same(site: Site, found: SweepRow, code: str) -> None:
+    ways = (
+        f"Start another sweep with --new, or go on with this one: airflows resume {found.id}"
+        " (--failed retries what failed, --set changes limits)."
+    )
+    if found.ended_at is not None:
+        return
+    if found.backend != site.backend.name:
+        message = f"sweep {found.id} runs on backend {found.backend}, and you ask for {site.backend.name}."
+        raise ConflictError(message, hint=ways)
+    if found.code != code:
+        message = f"the code has changed since sweep {found.id} was started."
+        raise ConflictError(message, hint=ways)
+    if found.source != site.sweep.source:
+        message = f"the file differs from sweep {found.id} in settings that may change, such as limits."
+        raise ConflictError(message, hint=ways)
+
+
+def require_backend(site: Site) -> None:
+    """Check that the backend and MLflow answer, before anything is written.
+
+    Raises:
+        BackendUnavailableError: the backend cannot be used now.
+        TrackingUnavailableError: MLflow does not answer.
+    """
+    reach = site.backend.reach()
+    if not reach.available:
+        message = f"backend {site.backend.name} cannot be used: {reach.why_not}"
+        raise BackendUnavailableError(message, hint="`airflows backends` shows what can.")
+    site.tracker.check()

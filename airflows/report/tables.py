@@ -1,0 +1,110 @@
+"""results.csv and winner.yaml. Pure: from results to text."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from airflows.ids import canonical_json
+from airflows.keys import effective
+from airflows.ranking import Ranking
+from airflows.scores import Measured, Take
+from airflows.trial import Trial
+from airflows.yamlio import dump
+
+COLUMNS = ("trial", "rank", "state", "reason", "value", "step", "replicate", "mlflow_run_id", "note")
+_WINNER_FIELDS = ("trial", "mlflow_run_id", "value", "mean", "sd", "n", "ci95", "steps")
+
+
+class Results(Protocol):
+    """What tables need of a sweep's results."""
+
+    @property
+    def ranking(self) -> Ranking | None:
+        """Who won; None without an objective."""
+
+    @property
+    def objective(self) -> Measured | None:
+        """What "best" means; None when the file does not say."""
+
+
+def results_csv(
+    results: Results, trials: Sequence[tuple[Trial, Mapping[str, Any]]], keys: Sequence[str] | None = None
+) -> Iterator[str]:
+    """Yield the lines of results.csv, every trial by number, finished or not.
+
+    The columns are `COLUMNS`, then one for each override key. Whatever is in a value (commas, quotes, line
+    ends) is quoted as RFC 4180 says; text stands as it is, other values as JSON. A key that is not
+    overridden in a trial leaves its field empty.
+
+    Args:
+        results: ranking and objective.
+        trials: every trial with its point's overrides.
+        keys: the override keys in the order of the columns; None is the order in which they first appear.
+    """
+    if keys is None:
+        keys = list(dict.fromkeys(key for _, overrides in trials for key in overrides))
+    ranks, notes = _by_trial(results.ranking)
+    yield _line([*COLUMNS, *keys])
+    for trial, overrides in trials:
+        yield _line(
+            [
+                trial.id,
+                ranks.get(trial.number, ""),
+                trial.state,
+                trial.reason,
+                trial.raw_value if trial.value is None else repr(trial.value),
+                "" if trial.value_step is None else trial.value_step,
+                trial.replicate,
+                trial.run_id,
+                notes.get(trial.number, ""),
+                *(_text(overrides[key]) if key in overrides else "" for key in keys),
+            ]
+        )
+
+
+def winner_yaml(results: Results, winner: Mapping[str, Any] | None, base: Mapping[str, Any]) -> str:
+    """Return winner.yaml: the winner, why it won, and a train.yaml that runs it again.
+
+    Args:
+        results: ranking and objective.
+        winner: the winner as JSON documents show it; None says that there is none.
+        base: the sweep's train.yaml with the sweep's overrides.
+    """
+    if winner is None or results.objective is None:
+        return dump({"winner": None})
+    objective = results.objective
+    return dump(
+        {
+            "objective": {
+                "metric": objective.metric,
+                "goal": objective.goal,
+                "take": Take.of(objective.take).rule,
+            },
+            "winner": {field: winner[field] for field in _WINNER_FIELDS if field in winner},
+            "overrides": dict(winner["overrides"]),
+            "train": effective(base, winner["overrides"]),
+        }
+    )
+
+
+def _by_trial(ranking: Ranking | None) -> tuple[Mapping[int, int], Mapping[int, str]]:
+    if ranking is None:
+        return {}, {}
+    ranks = {number: group.rank for group in ranking.ranked for number in group.trials}
+    notes = {number: group.note for group in ranking.ranked for number in group.trials if group.note}
+    notes |= {trial.number: trial.reason for trial in ranking.unranked}
+    return ranks, notes
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else canonical_json(value)
+
+
+def _line(fields: Iterable[Any]) -> str:
+    line = io.StringIO()
+    # The writer quotes a line end of either kind only when it is its own.
+    csv.writer(line, lineterminator="\r\n").writerow(fields)
+    return line.getvalue().removesuffix("\r\n") + "\n"

@@ -1,0 +1,178 @@
+"""A world that outlives its drivers, and drivers that die at the k-th boundary, as SIGKILL would end them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from airflows.drivers import Owner, current_owner
+from airflows.engine.drive import Drive
+from airflows.engine.observers import Silent
+from airflows.engine.site import Site
+from airflows.engine.start import begin
+from airflows.ledger import Ledger, SweepRow
+from airflows.ledger.connect import connect
+from airflows.sweepfile import LoadedSweep, sweep_from_mapping
+from airflows.testing.fake import FakeBackend, FakeCluster
+from airflows.tracking import open_tracker
+from airflows.trial import Trial
+
+BASE = {
+    "experiment_name": "crash",
+    "command": "true",
+    "compute": {"accelerator_type": "GPU_1xA10", "num_accelerators": 1},
+    "parameters": {"lr": 0.1, "seed": 0},
+}
+WRITES = ("create_sweep", "add_points", "apply", "update_sweep", "hold", "renew")
+CALLS = ("submit", "find", "poll", "cancel")
+TRACKING = ("open_sweep", "create_runs", "reopen", "read", "close", "verify", "close_sweep")
+
+
+class Died(BaseException):
+    """The driver was killed."""
+
+
+@dataclass
+class Boundaries:
+    """Counts the moments before and after each commit and each call out; the driver dies at one of them."""
+
+    die_at: int | None = None
+    count: int = 0
+    names: list[str] = field(default_factory=list)
+
+    def cross(self, name: str) -> None:
+        """Pass a boundary, or die there."""
+        if self.die_at is not None and self.count >= self.die_at:
+            # Dead drivers do nothing more, not even in their finally clauses.
+            raise Died(name)
+        self.count += 1
+        self.names.append(name)
+        if self.count == self.die_at:
+            raise Died(name)
+
+
+class Watched:
+    """An object whose named methods are boundaries, and whose every call fails once the driver is dead."""
+
+    def __init__(self, inner: Any, names: tuple[str, ...], boundaries: Boundaries) -> None:
+        self._inner, self._names, self._boundaries = inner, names, boundaries
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._inner, name)
+        if not callable(value):
+            return value
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            limits = self._boundaries
+            if name not in self._names:
+                if limits.die_at is not None and limits.count >= limits.die_at:
+                    raise Died(name)
+                return value(*args, **kwargs)
+            limits.cross(f"before {name}")
+            result = value(*args, **kwargs)
+            limits.cross(f"after {name}")
+            return result
+
+        return call
+
+
+@dataclass
+class World:
+    """Everything that is still there when a driver has died."""
+
+    home: Path
+    cluster: FakeCluster
+    sweep: LoadedSweep
+    tracking_uri: str = "none"
+    visible_after_s: float = 0.0
+    lose_replies: int = 0
+    generation: int = 0
+
+    def drive(self, boundaries: Boundaries, *, dead_for_sure: bool) -> SweepRow:
+        """Start a driver as a new process would and let it drive to the end, or die."""
+        self.generation += 1
+        owner = self._owner(dead_for_sure=dead_for_sure)
+        ledger: Any = Watched(self.ledger(), WRITES, boundaries)
+        fake = FakeBackend(self.cluster, self.home / "root", visible_after_s=self.visible_after_s)
+        if self.generation == 1:
+            fake.lose_replies = self.lose_replies
+        backend: Any = Watched(fake, CALLS, boundaries)
+        tracker: Any = Watched(
+            open_tracker(self.tracking_uri, self.home, clock=self.cluster.clock), TRACKING, boundaries
+        )
+        site = Site(self.home, self.sweep, ledger, backend, tracker)
+        begun = begin(site, now=self.cluster.clock())
+        drive = Drive(site, Silent(), clock=self.cluster.clock, owner=owner)
+        return drive.run(begun.row.id)
+
+    def ledger(self) -> Ledger:
+        """Open the ledger anew."""
+        return Ledger(connect(f"sqlite:///{self.home}/ledger.db"))
+
+    def _owner(self, *, dead_for_sure: bool) -> Owner:
+        """An owner whose process is proven dead as soon as anybody asks, or one nobody can ask about."""
+        here = current_owner()
+        if dead_for_sure:
+            return Owner(here.host, here.boot, _unused_pid(), 1.0)
+        return Owner(f"host-{self.generation}", "another-boot", 1, 1.0)
+
+
+def _unused_pid() -> int:
+    return int(Path("/proc/sys/kernel/pid_max").read_text(encoding="ascii")) - 1
+
+
+def make_world(
+    home: Path, *, scripts: Callable[..., Any], tree: dict[str, Any] | None = None, **fields: Any
+) -> World:
+    """A sweep of a few points on a fake cluster."""
+    home.mkdir(parents=True, exist_ok=True)
+    mapping = {
+        "name": "crash",
+        "base": BASE,
+        "space": {"parameters.lr": [0.1, 0.2, 0.3]},
+        "limits": {"concurrent": 2},
+        "retry": {"wait": "1s"},
+        **(tree or {}),
+    }
+    return World(home, FakeCluster(scripts=scripts), sweep_from_mapping(mapping, directory=home), **fields)
+
+
+def check(world: World, sweep: str) -> None:
+    """Check that a world is as it must be after any number of deaths.
+
+    One run per token, every trial ended and closed, every run known to the ledger, and each trial's
+    events leading from PENDING to where its row is.
+
+    Raises:
+        AssertionError: something was lost, run twice, or told differently.
+    """
+    twice = [token for token, times in Counter(world.cluster.submissions).items() if times > 1]
+    _require(not twice, f"submitted twice: {twice}")
+    ledger = world.ledger()
+    trials = ledger.trials(sweep)
+    unended = [trial.id for trial in trials if not (trial.state.is_final and trial.closed)]
+    _require(not unended, f"not ended: {unended}")
+    tokens = {attempt.token for attempt in ledger.attempts(sweep)}
+    _require(tokens == set(world.cluster.runs), "the ledger's attempts are not the cluster's runs")
+    for trial in trials:
+        _check_story(ledger, trial)
+
+
+def _check_story(ledger: Ledger, trial: Trial) -> None:
+    state = "pending"
+    for event in ledger.events(trial.sweep, trial.number):
+        _require(event.from_state == state, f"{trial.id}: {event} does not follow {state}")
+        state = event.to_state
+    _require(state == trial.state, f"{trial.id}: its events end in {state}, its row is {trial.state}")
+    attempts = ledger.attempts(trial.sweep, trial.number)
+    numbers = [attempt.attempt for attempt in attempts]
+    _require(numbers == list(range(trial.attempt + 1)), f"{trial.id}: attempts {numbers}")
+    _require(attempts[-1].state == trial.state, f"{trial.id}: its last attempt is {attempts[-1].state}")
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise AssertionError(message)

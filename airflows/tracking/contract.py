@@ -1,0 +1,127 @@
+"""What the engine asks of a tracker, and the tracker that has no MLflow."""
+
+# The tracker without MLflow ignores what it is given.
+# ruff: noqa: ARG002
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
+
+from airflows.scores import Measured
+from airflows.tracking.records import EndedRun, OpenedSweep, Reading, SweepEnd, SweepRun, TrialRun
+from airflows.tracking.uris import OFF
+
+
+class Tracker(Protocol):
+    """Where one sweep's metrics come from and its results are shown.
+
+    Every method that talks to MLflow may raise `TrackingUnavailableError`: nothing is known, and it may be
+    called again; each may be called twice with the same effect as once. `TrackingRefusedError` is final.
+    """
+
+    @property
+    def uri(self) -> str:
+        """The store's URI for people: without its password."""
+
+    @property
+    def is_off(self) -> bool:
+        """Whether there is no MLflow: no metrics, no winner."""
+
+    def check(self) -> None:
+        """Return when MLflow answers."""
+
+    def open_sweep(self, sweep: SweepRun, known: OpenedSweep | None = None) -> OpenedSweep:
+        """Return the sweep's experiment and parent run, made when there is none; the run is RUNNING again.
+
+        Args:
+            sweep: what the parent run is made of.
+            known: what the ledger remembers, which saves looking.
+        """
+
+    def create_runs(self, trials: Sequence[TrialRun], *, uncertain: bool) -> Mapping[int, str]:
+        """Return the run id of each trial by number, after making the runs.
+
+        Args:
+            trials: trials that have no run in the ledger. Many at once are cheaper than one by one.
+            uncertain: a driver may have died between making a run and writing its id down: look first.
+        """
+
+    def reopen(self, run_ids: Sequence[str]) -> None:
+        """Set runs of trials that are taken up again to RUNNING."""
+
+    def read(self, run_ids: Sequence[str], objective: Measured) -> Mapping[str, Reading]:
+        """Return what MLflow knows of runs, by run id; runs that it does not have are not in the answer."""
+
+    def close(self, ended: Sequence[EndedRun]) -> None:
+        """End runs: status, time and tags. Many at once are cheaper than one by one."""
+
+    def count_runs(self) -> int:
+        """Return how many trials' runs of the sweep MLflow has."""
+
+    def verify(self, run_ids: Collection[str]) -> None:
+        """Return when MLflow has all these runs.
+
+        Raises:
+            RunsMissingError: it does not, with the counts.
+        """
+
+    def close_sweep(self, end: SweepEnd) -> tuple[str, ...]:
+        """Delete runs the ledger does not know, store the artifacts, end the parent run.
+
+        Returns:
+            What could not be done, in words: trouble with artifacts does not keep the run from ending.
+        """
+
+    def job_env(self) -> Mapping[str, str]:
+        """Return the variables that lead a job to the store, apart from experiment and run."""
+
+    def job_secrets(self) -> Mapping[str, str]:
+        """Return further variables for jobs, to be kept as secrets: credentials, a URI with a password."""
+
+
+class NoTracker:
+    """`tracking: {uri: none}`."""
+
+    uri = OFF
+    is_off = True
+
+    def check(self) -> None:
+        """Do nothing."""
+
+    def open_sweep(self, sweep: SweepRun, known: OpenedSweep | None = None) -> OpenedSweep:
+        """Return empty ids."""
+        return OpenedSweep("", "")
+
+    def create_runs(self, trials: Sequence[TrialRun], *, uncertain: bool) -> Mapping[int, str]:
+        """Make nothing."""
+        return {}
+
+    def reopen(self, run_ids: Sequence[str]) -> None:
+        """Do nothing."""
+
+    def read(self, run_ids: Sequence[str], objective: Measured) -> Mapping[str, Reading]:
+        """Know nothing."""
+        return {}
+
+    def close(self, ended: Sequence[EndedRun]) -> None:
+        """Do nothing."""
+
+    def count_runs(self) -> int:
+        """Return 0."""
+        return 0
+
+    def verify(self, run_ids: Collection[str]) -> None:
+        """Return: nothing is expected."""
+
+    def close_sweep(self, end: SweepEnd) -> tuple[str, ...]:
+        """Do nothing."""
+        return ()
+
+    def job_env(self) -> Mapping[str, str]:
+        """Return nothing: training code decides for itself."""
+        return {}
+
+    def job_secrets(self) -> Mapping[str, str]:
+        """Return nothing."""
+        return {}

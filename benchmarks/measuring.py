@@ -1,0 +1,99 @@
+"""Running the command the way a person does, in a home of its own, and measuring it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+AIRFLOWS = str(Path(sys.executable).parent / "airflows")
+SLOTS = 2
+TRACKING: Mapping[str, Mapping[str, str]] = {"without MLflow": {"uri": "none"}, "with MLflow": {}}
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One run of a command.
+
+    Attributes:
+        seconds: from start to end, the interpreter's start included.
+        peak_mb: most memory the process held at once, in MB of 10^6 bytes.
+    """
+
+    seconds: float
+    peak_mb: float
+
+
+def measure(command: Sequence[str], env: Mapping[str, str] | None = None, stdin: str = "") -> Measured:
+    """Run a command to its end.
+
+    Raises:
+        SystemExit: it failed; the message is what it printed.
+    """
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as given:
+        given.write(stdin)
+        given.seek(0)
+        began = time.perf_counter()
+        process = subprocess.Popen(command, env=env, stdin=given, stdout=output, stderr=output)
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - began
+        process.returncode = os.waitstatus_to_exitcode(status)
+        output.seek(0)
+        printed = output.read()
+    if process.returncode != 0:
+        sys.exit(f"{' '.join(command)} ended with {process.returncode}:\n{printed[-4000:]}")
+    return Measured(seconds, usage.ru_maxrss * 1024 / 1e6)
+
+
+def environment(home: Path) -> dict[str, str]:
+    """Return this environment with a home of its own and nothing else that steers airflows or MLflow."""
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOWS_", "MLFLOW_"))
+    }
+    return kept | {"AIRFLOWS_HOME": str(home)}
+
+
+def sweep_of_true(trials: int, tracking: Mapping[str, str]) -> dict[str, Any]:
+    """Return a sweep file whose trials do nothing."""
+    return {
+        "name": "nothing",
+        "base": {
+            "experiment_name": "nothing",
+            "command": "true",
+            "compute": {"accelerator_type": "GPU_1xA10", "num_accelerators": 1},
+            "parameters": {"number": 0},
+        },
+        "space": {"parameters.number": {"min": 1, "max": trials, "step": 1}},
+        "limits": {"concurrent": SLOTS},
+        "tracking": dict(tracking),
+    }
+
+
+def drive_true(trials: int, tracking: Mapping[str, str]) -> Measured:
+    """Drive a sweep of trials that do nothing, in a new home, to its end."""
+    with tempfile.TemporaryDirectory(prefix="airflows-benchmark-") as directory:
+        file = Path(directory, "sweep.yaml")
+        file.write_text(yaml.safe_dump(sweep_of_true(trials, tracking), sort_keys=False), encoding="utf-8")
+        env = environment(Path(directory, "home"))
+        measured = measure([AIRFLOWS, "sweep", str(file), "--yes", "-o", "json"], env)
+        check_all_succeeded(env, trials)
+    return measured
+
+
+def check_all_succeeded(env: Mapping[str, str], trials: int) -> None:
+    """Refuse a figure of a sweep that did not do its work."""
+    shown = subprocess.run(
+        [AIRFLOWS, "get", "nothing", "-o", "json"], env=env, capture_output=True, check=True
+    )
+    counts = json.loads(shown.stdout)["trials"]
+    if counts["succeeded"] != trials:
+        sys.exit(f"{counts['succeeded']} of {trials} trials succeeded: {counts}")

@@ -1,0 +1,218 @@
+"""What a user has a right to expect of a driven sweep, on a cluster whose every move is scripted."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from airflows.backends.base import Job
+from airflows.engine.drive import Drive
+from airflows.engine.observers import Silent
+from airflows.engine.reopen import reopen
+from airflows.engine.results import gather
+from airflows.engine.site import Site
+from airflows.errors import LeaseHeldError
+from airflows.ledger import SweepState, Wish
+from airflows.sweepfile import sweep_from_mapping
+from airflows.testing.crash import BASE, Boundaries, Died, World, check, make_world
+from airflows.testing.fake import FakeBackend, Script
+from airflows.tracking import open_tracker
+from airflows.trial import Reason, State
+
+TWENTY = {"space": {"parameters.lr": [round(0.1 + k / 100, 2) for k in range(20)]}}
+HUNDRED = {"space": {"parameters.seed": list(range(100))}, "limits": {"concurrent": 4}}
+TRACEBACK = (
+    "Traceback (most recent call last):",
+    '  File "train.py", line 1, in <module>',
+    "ModuleNotFoundError: No module named 'torchx'",
+)
+
+
+def run(world: World) -> str:
+    return world.drive(Boundaries(), dead_for_sure=True).id
+
+
+def site_of(world: World) -> Site:
+    backend = FakeBackend(world.cluster, world.home / "root")
+    tracker = open_tracker("none", world.home)
+    return Site(world.home, world.sweep, world.ledger(), backend, tracker)
+
+
+def test_a_run_accepted_before_the_crash_is_adopted_and_not_submitted_again(tmp_path: Path) -> None:
+    """O9: killed after the backend accepted trial 7 and before its handle was stored."""
+
+    def is_after_trial_7(world: World, boundaries: Boundaries) -> bool:
+        accepted = [run.job.number for run in world.cluster.runs.values()]
+        return 7 in accepted and boundaries.names[-1] == "after submit"
+
+    counting = Boundaries()
+    run_of = make_world(tmp_path / "count", scripts=lambda _job: Script(), tree=TWENTY)
+    run_of.drive(counting, dead_for_sure=True)
+    submits = [at for at, name in enumerate(counting.names, 1) if name == "after submit"]
+    for die_at in submits:
+        world = make_world(tmp_path / str(die_at), scripts=lambda _job: Script(), tree=TWENTY)
+        boundaries = Boundaries(die_at)
+        with pytest.raises(Died):
+            world.drive(boundaries, dead_for_sure=True)
+        if is_after_trial_7(world, boundaries):
+            break
+    sweep = run(world)
+
+    assert len(world.cluster.submissions) == 20
+    check(world, sweep)
+
+
+def test_a_second_driver_is_told_who_drives(tmp_path: Path) -> None:
+    """O10: one owner; the other learns host, pid and since when."""
+    world = make_world(tmp_path, scripts=lambda _job: Script())
+    sweep = run(world)
+    site = site_of(world)
+    drive = Drive(site, Silent(), clock=time.time)
+    site.ledger.hold(sweep, drive.owner, now=time.time(), ttl_s=30, token="first")
+
+    with pytest.raises(LeaseHeldError, match=rf"process {drive.owner.pid} on {drive.owner.host}, since 20"):
+        drive.run(sweep)
+
+
+def failing_until_fixed(fixed: list[bool]) -> object:
+    def scripts(_job: Job) -> Script:
+        return Script() if fixed else Script(exit_code=1, lines=TRACEBACK)
+
+    return scripts
+
+
+def test_identical_failures_stop_the_sweep_and_resume_continues_after_the_fix(tmp_path: Path) -> None:
+    """O19: every trial raises the same error at once."""
+    fixed: list[bool] = []
+    world = make_world(tmp_path, scripts=failing_until_fixed(fixed), tree=HUNDRED)
+    sweep = run(world)
+    row = world.ledger().sweep(sweep)
+
+    assert len(world.cluster.submissions) < 10
+    assert row.state is SweepState.FAILED
+    assert row.message.count("No module named") == 1
+    assert "first 3 trials to fail all ended alike" in row.message
+
+    fixed.append(True)
+    site = site_of(world)
+    reopen(site, row, failed=True, code="", now=world.cluster.clock())
+    ended = Drive(site, Silent(), clock=world.cluster.clock).run(sweep)
+    assert ended.state is SweepState.SUCCEEDED
+    assert world.ledger().counts(sweep) == {State.SUCCEEDED: 100}
+
+
+CASES = {
+    0: Script(exit_code=137, word="OUT_OF_MEMORY"),
+    1: Script(exit_code=None, word="PREEMPTED"),
+    2: Script(exit_code=1, lines=TRACEBACK),
+    3: Script(exit_code=None, word="NODE_FAIL"),
+}
+
+
+def test_the_class_of_a_failure_decides_about_the_next_attempt(tmp_path: Path) -> None:
+    """O20: memory is not retried unchanged, the place's failures are free, the same error is tried once more."""
+
+    def scripts(job: Job) -> Script:
+        always = job.number in {0, 2}
+        return CASES[job.number] if always or job.attempt < 2 else Script()
+
+    tree = {"space": {"parameters.seed": [0, 1, 2, 3]}, "retry": {"max": 1, "wait": "1s"}}
+    world = make_world(tmp_path, scripts=scripts, tree=tree)
+    sweep = run(world)
+    trials = {trial.number: trial for trial in world.ledger().trials(sweep)}
+
+    attempts = {number: trial.attempt + 1 for number, trial in trials.items()}
+    assert attempts == {0: 1, 1: 3, 2: 2, 3: 3}
+    assert trials[0].state is State.FAILED
+    assert trials[0].reason is Reason.OUT_OF_MEMORY
+    assert trials[2].reason is Reason.ERROR
+    assert [trials[n].state for n in (1, 3)] == [State.SUCCEEDED, State.SUCCEEDED]
+    assert [trials[n].errors for n in (1, 3)] == [0, 0]
+    for trial in (trials[0], trials[2]):
+        assert trial.message.startswith(trial.reason.sentence)
+        assert "\n" not in trial.message
+
+
+def test_a_backend_that_does_not_answer_changes_nothing(tmp_path: Path) -> None:
+    world = make_world(tmp_path, scripts=lambda _job: Script(seconds=50))
+    with pytest.raises(Died):
+        world.drive(Boundaries(14), dead_for_sure=True)
+    sweep = world.ledger().sweeps()[0].id
+    before = world.ledger().trials(sweep)
+    site = site_of(world)
+    site.backend.away = True
+    drive = Drive(site, Silent(), clock=world.cluster.clock)
+    lease = site.ledger.hold(sweep, drive.owner, now=world.cluster.clock(), ttl_s=30, token="t")
+    driver = drive.build(site.ledger.sweep(sweep), lease)
+    assert any(trial.state.is_in_flight for trial in before)
+    in_flight = [t for t in before if t.state.is_in_flight]
+    for _ in range(20):
+        driver.tick()
+        world.cluster.clock.advance(5)
+
+    now = {trial.number: trial for trial in site.ledger.trials(sweep)}
+    assert [now[t.number] for t in in_flight] == in_flight
+    assert "does not answer" in driver.snapshot(world.cluster.clock()).note
+
+
+def test_a_stop_wish_cancels_what_runs_and_what_waits(tmp_path: Path) -> None:
+    world = make_world(tmp_path, scripts=lambda _job: Script(seconds=500), tree=HUNDRED)
+    with pytest.raises(Died):
+        world.drive(Boundaries(30), dead_for_sure=True)
+    sweep = world.ledger().sweeps()[0].id
+    world.ledger().wish(sweep, Wish.STOP)
+    run(world)
+    row = world.ledger().sweep(sweep)
+
+    assert row.state is SweepState.CANCELLED
+    assert set(world.ledger().counts(sweep)) == {State.CANCELLED}
+    assert all(r.cancelled_at is not None for r in world.cluster.runs.values())
+
+
+def test_a_spending_limit_ends_the_sweep_as_stopped_and_running_trials_finish(tmp_path: Path) -> None:
+    tree = {**HUNDRED, "limits": {"concurrent": 4, "wall_time": "10s"}}
+    world = make_world(tmp_path, scripts=lambda _job: Script(seconds=4), tree=tree)
+    sweep = run(world)
+    row = world.ledger().sweep(sweep)
+
+    assert row.state is SweepState.STOPPED
+    assert "wall time" in row.message
+    counts = world.ledger().counts(sweep)
+    assert set(counts) == {State.SUCCEEDED, State.PENDING}
+    assert 8 <= counts[State.SUCCEEDED] <= 16
+
+
+def test_replicates_of_a_point_have_consecutive_numbers(tmp_path: Path) -> None:
+    tree = {"replicates": {"key": "parameters.seed", "values": [5, 6]}}
+    world = make_world(tmp_path, scripts=lambda _job: Script(), tree=tree)
+    sweep = run(world)
+    made = {r.job.number: r.job for r in world.cluster.runs.values()}
+    results = gather(world.ledger(), world.ledger().sweep(sweep))
+
+    assert [t.point for t in world.ledger().trials(sweep)] == [0, 0, 1, 1, 2, 2]
+    assert [b"seed: 5" in made[n].files["hyperparameters.yaml"] for n in range(4)] == [True, False] * 2
+    assert results.complete
+
+
+def test_a_started_sweep_is_the_same_under_its_file(tmp_path: Path) -> None:
+    world = make_world(tmp_path, scripts=lambda _job: Script())
+    first = run(world)
+    again = World(
+        tmp_path,
+        world.cluster,
+        sweep_from_mapping(
+            {
+                "name": "crash",
+                "base": BASE,
+                "space": {"parameters.lr": [0.1, 0.2, 0.3]},
+                "limits": {"concurrent": 2},
+                "retry": {"wait": "1s"},
+            },
+            directory=tmp_path,
+        ),
+    )
+
+    assert run(again) == first
+    assert len(world.cluster.submissions) == 3
