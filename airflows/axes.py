@@ -6,7 +6,7 @@ How points are chosen from it is the business of `airflows.search`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from airflows import ids
@@ -41,12 +41,14 @@ class Clause:
     Attributes:
         key: what the condition looks at.
         axis: position of the axis that sets the key; None where only the base has it.
-        wanted: likenesses of the values with which it holds.
+        values: those with which it holds.
+        wanted: their likenesses.
         base_holds: it holds with the base's value, which the key has while its axis is not active.
     """
 
     key: str
     axis: int | None
+    values: tuple[Any, ...]
     wanted: frozenset[str]
     base_holds: bool
 
@@ -70,6 +72,15 @@ class Axis:
         if isinstance(self.domain, Listed) and self.domain.is_coupled:
             return dict(zip(self.keys, value, strict=True))
         return {self.keys[0]: value}
+
+    def holds(self, overrides: Mapping[str, Any]) -> bool:
+        """Whether a point's values of the axis's keys are one choice of its domain."""
+        if not all(key in overrides for key in self.keys):
+            return False
+        if isinstance(self.domain, Interval):
+            return self.domain.holds(overrides[self.keys[0]])
+        found = [set(self.domain.find(overrides[key], at)) for at, key in enumerate(self.keys)]
+        return bool(set.intersection(*found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +127,21 @@ class Space:
     include: tuple[Overrides, ...] = ()
     exclude: tuple[Rule, ...] = ()
     repeated_rows: int = 0
-    _axis_of: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def is_finite(self) -> bool:
         """Whether every domain can be counted off."""
         return not any(isinstance(axis.domain, Interval) for axis in self.axes)
+
+    def contains(self, overrides: Mapping[str, Any]) -> bool:
+        """Whether the axes alone, without `include`, make a point of just these overrides."""
+        count = 0
+        for axis in self.axes:
+            if self.is_active(axis, overrides):
+                if not axis.holds(overrides):
+                    return False
+                count += len(axis.keys)
+        return count == len(overrides) and not self.is_excluded(overrides)
 
     def is_excluded(self, overrides: Mapping[str, Any]) -> bool:
         """Whether a rule removes the point."""

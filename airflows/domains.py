@@ -171,9 +171,7 @@ class Powers:
         if place in {0, self.count - 1}:
             value = float(self.high if place else self.low)
         else:
-            value = _rounded(
-                self.low * (self.high / self.low) ** (place / (self.count - 1)), _SERIES_DIGITS
-            )
+            value = _rounded(self.low * (self.high / self.low) ** (place / (self.count - 1)), _SERIES_DIGITS)
         return int(value) if self.is_whole else value
 
     def find(self, value: Any, column: int = 0) -> Sequence[int]:  # noqa: ARG002 - one key only

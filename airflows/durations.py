@@ -21,10 +21,11 @@ def parse_duration(text: object) -> float:
     """
     found = _FORM.fullmatch(text.strip()) if isinstance(text, str) else None
     if found is None:
-        message = f"{text!r} is not a duration. Write a number with its unit, such as 90s, 15m, 12h, 3d or 1h30m."
+        message = (
+            f"{text!r} is not a duration. Write a number with its unit, such as 90s, 15m, 12h, 3d or 1h30m."
+        )
         raise ValueError(message)
     seconds = sum(
-        int(number) * each
-        for number, each in zip(found.groups(default="0"), _SECONDS.values(), strict=True)
+        int(number) * each for number, each in zip(found.groups(default="0"), _SECONDS.values(), strict=True)
     )
     return float(seconds)

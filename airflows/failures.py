@@ -6,7 +6,8 @@ An exit code alone says little: 137 is a SIGKILL from anybody. Nothing here gues
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import signal
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from airflows.backends.base import Observation
@@ -33,23 +34,43 @@ _WORDS = {
     "NO_RENDEZVOUS": Reason.NO_RENDEZVOUS,
 }
 _MEMORY = re.compile(
-    r"CUDA out of memory|torch\.(?:cuda\.)?OutOfMemoryError|CUDA_ERROR_OUT_OF_MEMORY"
-    r"|cudaErrorMemoryAllocation|RESOURCE_EXHAUSTED: (?:Out of memory|OOM)|^MemoryError\b|std::bad_alloc|HIP out of memory"
-    r"|oom-kill|Out of memory: Killed process",
-    re.MULTILINE,
+    r"^(?:\[[^\]]*\]:?\s*)?[\w.]*MemoryError(?::|$)"
+    r"|\b(?:CUDA|HIP|MPS|XPU)\b[^\n]{0,40}\bout of memory"
+    r"|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|CUBLAS_STATUS_ALLOC_FAILED"
+    r"|RESOURCE_EXHAUSTED: Out of memory|\bOOM when allocating"
+    r"|std::bad_alloc|DefaultCPUAllocator: (?:can't allocate|not enough) memory|Cannot allocate memory"
+    r"|\boom[-_]kill|Out of memory: Killed process"
 )
-_ERROR_LINE = re.compile(
-    r"^\s*(?:\[[^\]]*\]:?\s*)?(?:[\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\b|.*\b(?:error|fatal|abort)\b)",
-    re.IGNORECASE,
+
+_NOT_TEXT = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
+_LINE_CHARS = 2000
+# In front of a line: a rank (`[rank1]: `), a srun or Ray label, the rails of an exception group.
+_PREFIX = r"[\s|+]*(?:\[[^\]]*\]:?\s|\([^)]*\)\s|\d+:\s)?"
+_TRACEBACK = "Traceback (most recent call last):"
+_TRACEBACK_LINE = re.compile(rf"({_PREFIX})(?:Exception Group )?{re.escape(_TRACEBACK)}")
+_NOISE = ("Exception ignored in", "--- Logging error ---")
+_TELLING = (
+    re.compile(rf"{_PREFIX}[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|NotFound)(?::|$)"),
+    # A shell's remark: FILE: line 3: foo: command not found
+    re.compile(r"\S.*: line \d+: \S"),
+    re.compile(r".*\b(?:error|fatal)\b:(?!\s*[-+.\d])", re.IGNORECASE),
+    re.compile(r"Fatal Python error: |terminate called "),
 )
-_EXCEPTION = re.compile(
-    r"^\s*(?:\[[^\]]*\]:?\s*)?[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|NotFound)\b(?::|$)"
-)
+# A shell's remark that a signal came: FILE: line 3:  1757 Killed   python train.py
+_SIGNALLED = re.compile(r"\S.*: line \d+: +\d+ [A-Z]")
+_SHELL_FILE = re.compile(r"^/.*?/(?=[^/]+: line \d+: )")
+# What a launcher raises because a process of its own failed says less than what that process said.
+_WRAPPER = re.compile(r"[\w.]*\b(?:ChildFailedError|CalledProcessError|ProcessRaisedException)\b")
+
 _NORMALISE = (
     (re.compile(r"0x[0-9a-fA-F]+"), "0x…"),
-    (re.compile(r"(?<![\w.])(?:/[^\s:'\"(),]+)+/(?=[^/\s])"), "…/"),
+    (re.compile(r"(?<![\w./])(?:/[^\s:'\"(),/]+)*/(?=[^\s/])"), "…/"),
     (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"), "<id>"),
-    (re.compile(r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"), "N"),
+    (re.compile(r"\b(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{8,}\b"), "<id>"),
+    (re.compile(r"\btmp[a-z0-9_]{8}\b"), "<tmp>"),
+    (re.compile(r"(?<!\w)[-+]?(?=\d)"), ""),
+    (re.compile(r"\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"), "N"),
+    (re.compile(r"\bN\.? ?(?:[KMGTP]i?B|bytes)\b"), "N bytes"),
     (re.compile(r"\s+"), " "),
 )
 _SIGNATURE_CHARS = 300
@@ -75,41 +96,102 @@ def classify(seen: Observation, tail: Sequence[str]) -> Verdict:
 
     Args:
         seen: an observation with phase ENDED that is not a clean exit.
-        tail: the last lines of the logs of the node that failed first, oldest first.
+        tail: the last lines of its logs, oldest first, those of the node that failed first at the end.
     """
-    line = last_error(tail)
-    reason = _reason(seen, tail)
-    shown = line or seen.detail or _ending(seen)
-    return Verdict(reason, normalise(f"{reason}: {shown}"), shown[:_SIGNATURE_CHARS])
+    lines = [line for line in map(_as_text, tail) if line]
+    memory = _memory_line(lines)
+    reason = _reason(seen, memory)
+    line = (memory if reason is Reason.OUT_OF_MEMORY else "") or last_error(lines)
+    if line:
+        cause, message = normalise(line), line
+    else:
+        cause, message = _without_error(seen, reason, lines[-1].strip() if lines else "")
+    return Verdict(reason, f"{reason}: {cause}"[:_SIGNATURE_CHARS], message[:_SIGNATURE_CHARS])
 
 
-def _reason(seen: Observation, tail: Sequence[str]) -> Reason:
+def _memory_line(lines: Sequence[str]) -> str:
+    # Four spaces begin the source text of a traceback, which may well handle such errors.
+    found = [line for line in lines if _MEMORY.search(line) and not line.startswith("    ")]
+    return _bare(found[-1]) if found else ""
+
+
+def _reason(seen: Observation, memory: str) -> Reason:
     word = _WORDS.get(seen.word.upper().replace("-", "_"))
     if word is not None:
         return word
     if seen.exit_code is None:
         return Reason.LOST
-    return Reason.OUT_OF_MEMORY if _MEMORY.search("\n".join(tail)) else Reason.ERROR
+    return Reason.OUT_OF_MEMORY if memory else Reason.ERROR
 
 
-def _ending(seen: Observation) -> str:
+def _without_error(seen: Observation, reason: Reason, last: str) -> tuple[str, str]:
+    """Return (levelled cause, message) of an end whose log names no error."""
+    if seen.detail:
+        return normalise(seen.detail), seen.detail
     if seen.exit_code is None:
-        return "it ended without an exit status"
-    return f"exit code {seen.exit_code}"
+        ending = "it ended without an exit status"
+        return ending, ending
+    ending = f"exit code {seen.exit_code}"
+    if name := _signal_name(seen.exit_code):
+        return name, f"ended by {name} ({ending})"
+    if reason is not Reason.ERROR or not last:
+        return ending, ending
+    return f"{ending}: {normalise(last)}", f"{ending}: {last}"
+
+
+def _signal_name(exit_code: int) -> str:
+    number = exit_code - 128 if exit_code > 128 else -exit_code  # noqa: PLR2004 - the shell's convention
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return ""
+
+
+def _as_text(line: str) -> str:
+    """Return a line as a terminal would show it in the end: no colours, no overwritten progress bars."""
+    shown = line.rstrip().rpartition("\r")[2]
+    return _NOT_TEXT.sub("", shown[:_LINE_CHARS]).rstrip()
 
 
 def last_error(tail: Sequence[str]) -> str:
-    """Return the line that names the error: exceptions first, then error words, then the last."""
-    lines = [line.strip() for line in tail if line.strip()]
-    for pattern in (_EXCEPTION, _ERROR_LINE):
-        for line in reversed(lines):
-            if pattern.search(line):
-                return line
-    return lines[-1] if lines else ""
+    """Return the last line that names an error, empty when none does.
+
+    That is the line under a Python traceback, whatever its class is called, a shell's remark, or a line
+    with `error:`. What a launcher raises for its children comes second to what they said themselves.
+    """
+    found = list(_telling_lines(tail))
+    # An empty one stands for a signal: whatever was said before has nothing to do with that.
+    own = [line for line in found if not _WRAPPER.match(line)]
+    return (own or found or [""])[-1]
+
+
+def _telling_lines(tail: Sequence[str]) -> Iterator[str]:
+    # Where the lines of the traceback that is being read begin; None outside of any.
+    begins: int | None = None
+    is_noise, before = False, ""
+    for line in tail:
+        if _TRACEBACK in line:
+            header = _TRACEBACK_LINE.match(line)
+            begins = len(header[1]) if header else 0
+            is_noise = before.startswith(_NOISE)
+        elif begins is not None:
+            if line[begins : begins + 1].strip():
+                begins = None
+                if not is_noise:
+                    yield _bare(line)
+        elif _SIGNALLED.match(line):
+            yield ""
+        elif any(pattern.match(line) for pattern in _TELLING):
+            yield _bare(line)
+        before = line
+
+
+def _bare(line: str) -> str:
+    return _SHELL_FILE.sub("", re.sub(rf"^{_PREFIX}", "", line).strip())
 
 
 def normalise(text: str) -> str:
-    """Return the text with addresses, paths, ids and numbers levelled, at most 300 characters."""
+    """Return the text with addresses, paths, ids, sizes and numbers levelled, at most 300 characters."""
     for pattern, replacement in _NORMALISE:
         text = pattern.sub(replacement, text)
     return text.strip()[:_SIGNATURE_CHARS]

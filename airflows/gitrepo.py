@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -114,9 +115,6 @@ def state_files(directory: Path, *, commit: str | None, at: datetime) -> dict[st
         commit: the packed commit, None when the files were packed as they are.
         at: now.
     """
-    # json is imported by everybody else anyway; here it keeps the two forms in one place.
-    import json  # noqa: PLC0415
-
     repository = Repository.at(directory)
     if repository is None:
         return {}

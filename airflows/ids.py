@@ -19,7 +19,7 @@ Token = NewType("Token", str)
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
 _SLUG_CHARS = 20
 _TRIAL_PATTERN = re.compile(
-    r"(?P<sweep>[A-Za-z0-9][A-Za-z0-9_-]*)(?:/(?P<number>\d+)(?:\.(?P<attempt>\d+))?)?", re.ASCII
+    r"(?P<sweep>[A-Za-z0-9][A-Za-z0-9_-]*)(?:/(?P<number>\d{1,9})(?:\.(?P<attempt>\d{1,9}))?)?", re.ASCII
 )
 _TOKEN_PATTERN = re.compile(r"[a-z][a-z0-9-]*-[0-9a-f]{6}-(?P<number>\d{4,})-a(?P<attempt>\d+)", re.ASCII)
 

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from airflows import gitrepo
 from airflows.errors import SpecError
-from airflows.gitrepo import GitError, Repository
+from airflows.gitrepo import Repository
 
 _FIELD = "code_source.snapshot.include_paths"
 # Byte code is made by looking: a snapshot with it would change whenever somebody ran the code.
@@ -87,9 +87,7 @@ def _walk(root: Path, rules: Sequence[tuple[str, bool]]) -> Iterator[str]:
     for directory, names, files in os.walk(root):
         here = Path(directory).relative_to(root)
         links = [name for name in names if Path(directory, name).is_symlink()]
-        names[:] = [
-            name for name in names if name not in links and not _is_ruled_out(here / name, rules)
-        ]
+        names[:] = [name for name in names if name not in links and not _is_ruled_out(here / name, rules)]
         for name in [*files, *links]:
             if not _is_ruled_out(here / name, rules):
                 yield str(here / name)
@@ -128,6 +126,3 @@ def committed_paths(repository: Repository, commit: str, include: Sequence[str])
         message = f"{', '.join(missing)} does not exist at commit {commit[:12]}."
         raise SpecError(message, field=_FIELD)
     return paths
-
-
-__all__ = ["GitError", "code_files", "committed_paths"]

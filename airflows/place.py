@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from typing import NoReturn
 
 from airflows.errors import SpecError
 from airflows.yamlio import Document, Notice
@@ -54,6 +55,14 @@ class Place:
     @property
     def _by_set(self) -> bool:
         return any(self.path[: len(path)] == path for path in self.changed)
+
+    def fail(self, message: str, hint: str | None = None) -> NoReturn:
+        """Raise an error about this place.
+
+        Raises:
+            SpecError: always.
+        """
+        raise self.error(message, hint)
 
     def error(self, message: str, hint: str | None = None) -> SpecError:
         """Return (not raise) an error about this place."""

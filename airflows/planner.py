@@ -19,10 +19,10 @@ from airflows.trial import Event, EventKind, Handle, Reason, State, Trial
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What may be spent. None and 0 are no limit.
+    """What may be spent. None and 0 are no limit, but for `concurrent`.
 
     Attributes:
-        concurrent: trials in flight; 0 leaves it to the backend.
+        concurrent: trials in flight, at least 1.
         trials: most trials ever started.
         failed_trials: this many failed trials end the sweep as failed.
         identical_failures: this many first attempts with one signature, and none succeeded, halt it.
@@ -31,7 +31,7 @@ class Limits:
         cancels: whether a reached limit cancels what runs.
     """
 
-    concurrent: int = 0
+    concurrent: int = 1
     trials: int | None = None
     failed_trials: int | None = None
     identical_failures: int = 3
@@ -42,9 +42,19 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What has happened so far. `signatures` counts trials whose first attempt failed with each."""
+    """What has happened so far.
+
+    Attributes:
+        started: trials that ever had an attempt.
+        retrying: those of them that wait for another.
+        succeeded: trials.
+        failed: trials.
+        signatures: how many trials' first failure was each.
+        accelerator_s: accelerator-seconds of ended attempts.
+    """
 
     started: int = 0
+    retrying: int = 0
     succeeded: int = 0
     failed: int = 0
     signatures: Mapping[str, int] = field(default_factory=dict)
@@ -177,8 +187,11 @@ def _follow_submission(view: View, trial: Trial, seen: Sighting, made: Plan) -> 
         facts = {"handle": seen.handle}
         made.events.append((trial, Event(EventKind.ACCEPTED, view.now, detail="", facts=facts)))
     elif seen.absent and _is_settled(view, trial):
-        made.events.append((trial, Event(EventKind.RECLAIMED, view.now)))
-        made.resubmits.append(trial)
+        if view.wish is Wish.RUN and not view.halted and trial.number not in view.cancels:
+            made.events.append((trial, Event(EventKind.RECLAIMED, view.now)))
+            made.resubmits.append(trial)
+        else:
+            made.events.append((trial, Event(EventKind.UNSENT, view.now, Reason.UNSENT)))
 
 
 def _is_settled(view: View, trial: Trial) -> bool:
@@ -241,20 +254,19 @@ def _systematic(view: View, made: Plan) -> tuple[str, bool] | None:
 
 
 def is_first_failure(trial: Trial, event: Event) -> bool:
-    """Whether the event is the first failing attempt of a trial since it was started or resumed."""
-    return (
-        event.kind in {EventKind.RETRIED, EventKind.FAILED}
-        and not trial.errors
-        and not trial.stalled
-        and bool(event.changes.get("signature"))
-    )
+    """Whether the event is the first failure of a trial's own since it was started or resumed."""
+    kinds = {EventKind.RETRIED, EventKind.FAILED, EventKind.REJECTED}
+    return event.kind in kinds and not trial.errors and bool(event.changes.get("signature"))
 
 
 def _spent(view: View) -> tuple[str, bool] | None:
     limits, tally = view.rules.limits, view.tally
-    if not view.waiting and view.exhausted:
+    waits = view.waiting > 0 or not view.exhausted
+    if not waits and not (limits.cancels and view.in_flight):
         return None
-    if limits.trials and tally.started >= limits.trials and not _has_retries(view):
+    # The started ones have their retries, which is no reason to start others.
+    is_idle = not view.in_flight and not tally.retrying
+    if waits and is_idle and limits.trials and tally.started >= limits.trials:
         return f"{tally.started} trials were started, which is the limit (limits.trials)", True
     if limits.wall_time_s and view.now - view.began_at >= limits.wall_time_s:
         return "the wall time is used up (limits.wall_time)", True
@@ -262,10 +274,6 @@ def _spent(view: View) -> tuple[str, bool] | None:
     if limits.accelerator_s and used >= limits.accelerator_s:
         return "the accelerator-hours are used up (limits.accelerator_hours)", True
     return None
-
-
-def _has_retries(view: View) -> bool:
-    return any(trial.attempt > 0 for trial in view.ready)
 
 
 def _stop(view: View, made: Plan) -> None:
@@ -284,12 +292,16 @@ def _stop(view: View, made: Plan) -> None:
             made.events.append((trial, Event(EventKind.STOP_ASKED, view.now, Reason.LIMIT)))
 
 
+_LEAVES = frozenset(
+    {EventKind.SUCCEEDED, EventKind.FAILED, EventKind.RETRIED, EventKind.GONE, EventKind.UNSENT}
+)
+
+
 def _place(view: View, made: Plan) -> None:
     """Claim ready trials while there is room."""
     if view.wish is not Wish.RUN or view.halted or made.halt:
         return
-    gone = {EventKind.SUCCEEDED, EventKind.FAILED, EventKind.RETRIED, EventKind.GONE}
-    freed = sum(event.kind in gone for _, event in made.events)
+    freed = sum(event.kind in _LEAVES for _, event in made.events)
     limits = view.rules.limits
     room = limits.concurrent - (len(view.in_flight) - freed)
     fresh_left = None if not limits.trials else limits.trials - view.tally.started

@@ -60,10 +60,12 @@ def after_failure(
     changes = {
         "errors": counted.errors,
         "stalled": counted.stalled,
-        "signature": verdict.signature,
         "checkpoint": progress.checkpoint if advanced else trial.checkpoint,
         "checkpoint_step": progress.step if advanced else trial.checkpoint_step,
     }
+    if not (verdict.reason.is_infrastructure or (verdict.reason is Reason.TIMED_OUT and advanced)):
+        # What the place does to a run is no mistake that the next attempt or other trials would repeat.
+        changes["signature"] = verdict.signature
     if why_not:
         detail = f"{verdict.reason.sentence} {verdict.message} ({why_not})".strip()
         return Event(EventKind.FAILED, now, verdict.reason, detail, changes=changes)
@@ -73,9 +75,10 @@ def after_failure(
 
 
 def _count(trial: Trial, verdict: Verdict, *, advanced: bool) -> Trial:
+    stalled = 0 if advanced else trial.stalled
     if verdict.reason.is_infrastructure or verdict.reason is Reason.TIMED_OUT:
-        return replace(trial, stalled=0 if advanced else trial.stalled + 1)
-    return replace(trial, errors=trial.errors + 1)
+        return replace(trial, stalled=stalled + (not advanced))
+    return replace(trial, stalled=stalled, errors=trial.errors + 1)
 
 
 def _why_not(trial: Trial, counted: Trial, verdict: Verdict, policy: RetryPolicy, *, advanced: bool) -> str:
@@ -98,7 +101,7 @@ def _why_not(trial: Trial, counted: Trial, verdict: Verdict, policy: RetryPolicy
 
 
 def wait_s(trial: Trial, policy: RetryPolicy) -> float:
-    """Return the seconds before the trial's next attempt: doubled each time, with jitter by its own id."""
-    base = min(policy.wait_s * 2 ** min(trial.attempt, 20), _LONGEST_WAIT_S)
-    jitter = random.Random(f"{trial.id}.{trial.attempt}").uniform(-_JITTER, _JITTER)  # noqa: S311
-    return base * (1 + jitter)
+    """Return the seconds before the trial's next attempt: doubled each time, less jitter by its own id."""
+    longest = min(policy.wait_s * 2.0 ** min(trial.attempt, 20), _LONGEST_WAIT_S)
+    jitter = random.Random(f"{trial.id}.{trial.attempt}").uniform(0, _JITTER)  # noqa: S311
+    return longest * (1 - jitter)

@@ -23,13 +23,14 @@ _WORDS: dict[str, Scalar] = {
     **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), -math.inf),
 }
 _NUMBER_START = frozenset("+-.0123456789")
+_SWITCH_START = frozenset("yYnNoO")
 _INT = re.compile(r"([-+]?)(?:(0[xX][0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))", re.ASCII)
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", re.ASCII)
 _TIME = re.compile(
     r"(\d{4})-(\d{1,2})-(\d{1,2})(?:([Tt ])(\d{1,2}):(\d{1,2}):(\d{1,2})(\.\d+)?(Z|[-+]\d{2}:\d{2})?)?",
     re.ASCII,
 )
-_MAX_DIGITS = 40
+_MAX_DIGITS = 70
 _GO_POSITIONAL = range(-4, 6)  # exponents that Go's %g writes without one: 1000000.0 is 1e+06
 
 # What YAML 1.1 readers, YAML 1.2 readers and Go's take for different things.
@@ -109,40 +110,46 @@ def _timestamp(text: str) -> str | None:
 
 def doubt(text: str) -> Doubt | None:
     """Return why an unquoted scalar should not be left unquoted, or None where all readers agree."""
-    if not text or (text[0] not in _NUMBER_START and text[0] not in "yYnNoO"):
-        return None
-    if (switch := _SWITCH.fullmatch(text)) is not None:
-        word = "false" if switch[1] else "true"
-        return Doubt(
-            f"{word} to YAML 1.1 readers", f"{word} for the boolean, or '{text}' in quotes for the text"
-        )
-    if text[0] not in _NUMBER_START:
-        return None
-    if _DATE.fullmatch(text):
-        return Doubt("a date or plain text, depending on the reader", f"'{text}' in quotes for the text")
-    if _SEXAGESIMAL.fullmatch(text):
-        number = sexagesimal(text)
-        return Doubt(f"{number} to YAML 1.1 readers", f"'{text}' in quotes for the text, or {number}")
-    return _doubtful_number(text)
-
-
-def _doubtful_number(text: str) -> Doubt | None:
+    if text[:1] not in _NUMBER_START:
+        return _doubtful_word(text) if text[:1] in _SWITCH_START else None
+    quotes = _quoted(text)
+    if len(text) <= _MAX_DIGITS:
+        if _DATE.fullmatch(text):
+            return Doubt("a date to other readers", quotes)
+        if _SEXAGESIMAL.fullmatch(text):
+            number = sexagesimal(text)
+            return Doubt(f"{number} to YAML 1.1 readers", f"{number} for the number, or {quotes}")
     value = resolve(text)
     if isinstance(value, str):
-        if _FLOAT.fullmatch(text):
-            return Doubt(
-                "infinity to YAML 1.2 readers", f".inf for infinity, or '{text}' in quotes for the text"
-            )
+        return Doubt("infinity to YAML 1.2 readers", f".inf, or {quotes}") if _FLOAT.fullmatch(text) else None
+    numbers = _doubtful_number(text, value)
+    return (
+        Doubt("another number or text to other readers", f"{numbers} for the number, or {quotes}")
+        if numbers
+        else None
+    )
+
+
+def _doubtful_word(text: str) -> Doubt | None:
+    switch = _SWITCH.fullmatch(text)
+    if switch is None:
         return None
-    odd = _ODD_BASE.fullmatch(text) or ("_" in text and _UNDERSCORED.fullmatch(text))
-    large = isinstance(value, float) and text.lstrip("+-").isdigit()
-    if odd or large:
-        plain = go_text(value)
-        return Doubt(
-            "another number or text, depending on the reader",
-            f"{plain} for the number, or '{text}' in quotes for the text",
-        )
-    return None
+    word = "false" if switch[1] else "true"
+    return Doubt(f"{word} to YAML 1.1 readers", f"{word} for the boolean, or {_quoted(text)}")
+
+
+def _doubtful_number(text: str, value: Scalar) -> str:
+    digits = text.lstrip("+-").isdigit()
+    if isinstance(value, float) and digits:
+        return go_text(value)
+    if not (_ODD_BASE.fullmatch(text) or ("_" in text and _UNDERSCORED.fullmatch(text))):
+        return ""
+    number, decimal = go_text(value), str(int(text)) if digits else ""
+    return f"{number} or {decimal}" if decimal not in ("", number) else number
+
+
+def _quoted(text: str) -> str:
+    return f"'{shortened(text)}' in quotes for the text"
 
 
 def sexagesimal(text: str) -> int | float:

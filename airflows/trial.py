@@ -199,7 +199,7 @@ _NO_ATTEMPT: Mapping[str, Any] = {
 
 
 def _claim(_trial: Trial, event: Event) -> Mapping[str, Any]:
-    return {**_NO_ATTEMPT, "state": State.SUBMITTING, "claimed_at": event.at}
+    return {**_NO_ATTEMPT, "state": State.SUBMITTING, "claimed_at": event.at, "message": ""}
 
 
 def _reclaim(_trial: Trial, event: Event) -> Mapping[str, Any]:
@@ -298,7 +298,7 @@ def advance(trial: Trial, event: Event) -> Trial:
     made = _made(trial, event)
     if made["state"] is State.PENDING:
         made |= _NO_ATTEMPT
-    return replace(trial, **made, **event.changes, version=trial.version + 1)
+    return replace(trial, **{**made, **event.changes}, version=trial.version + 1)
 
 
 def attempt_after(trial: Trial, event: Event) -> dict[str, Any]:
@@ -308,8 +308,9 @@ def attempt_after(trial: Trial, event: Event) -> dict[str, Any]:
     an attempt that is followed by another is FAILED, or STOPPED when it was moved.
     """
     made = _made(trial, event)
-    fields = {name: getattr(trial, name) for name in (*_NO_ATTEMPT, "signature", "message")} | made
-    fields["signature"] = event.changes.get("signature", fields["signature"])
+    fields = {name: getattr(trial, name) for name in (*_NO_ATTEMPT, "message")} | made
+    # The trial's own signature is that of an earlier attempt.
+    fields["signature"] = event.changes.get("signature", "")
     if made["state"] is State.PENDING:
         fields["state"] = State.STOPPED if event.kind is EventKind.GONE else State.FAILED
     return fields

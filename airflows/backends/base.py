@@ -15,6 +15,7 @@ from typing import Protocol
 
 from airflows.errors import SubmitError
 from airflows.ids import Token
+from airflows.train import TrainConfig
 from airflows.trial import Handle
 
 
@@ -154,6 +155,13 @@ class Backend(Protocol):
 
     def reach(self) -> Reach:
         """Say whether it can be used now; never raises."""
+
+    def check(self, config: TrainConfig, base_dir: Path) -> Sequence[str]:
+        """Return what people should know before runs of a train.yaml start here.
+
+        Raises:
+            SpecError: such a run can never start here, such as for want of a secret.
+        """
 
     def submit(self, jobs: Sequence[Job]) -> Sequence[Handle | SubmitError]:
         """Start the jobs; answer in their order.

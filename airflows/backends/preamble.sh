@@ -106,7 +106,8 @@ tell_preamble() {
 
 await() {
   local pid status
-  code=0
+  # Asked to end before all nodes were started, it has not done its work.
+  code=$((${#pids[@]} < nodes ? 143 : 0))
   for pid in "${pids[@]}"; do
     # A trapped signal ends `wait` with a status of its own; asked again it tells the command's.
     while

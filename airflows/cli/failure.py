@@ -8,6 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from typing import Any
 
 from airflows.cli.terminal import Session
 from airflows.documents import error_document
@@ -36,6 +37,16 @@ class NoResultError(AirflowsError):
     exit_code = FAILED
 
 
+class UserInterruptError(AirflowsError):
+    """A person pressed Ctrl-C."""
+
+    kind = "interrupted"
+    exit_code = INTERRUPTED
+
+    def __init__(self) -> None:
+        super().__init__("Interrupted.")
+
+
 class SystemFailureError(AirflowsError):
     """The operating system said no: a full disk, a missing permission."""
 
@@ -58,12 +69,12 @@ def as_error(exc: Exception) -> AirflowsError:
         case OSError():
             return _from_system(exc)
         case _ if hasattr(exc, "format_message"):
-            return UsageError(_sentence(exc.format_message()), hint="See `airflows --help`.")
+            return _from_words(exc)
         case MemoryError():
             return DefectError("there is not enough memory.")
         case _:
             return DefectError(
-                f"this should not happen: {type(exc).__name__}: {exc}".rstrip(": "),
+                _sentence(f"this should not happen: {type(exc).__name__}: {exc}".rstrip(": ")),
                 hint="Run it again with --debug and report the traceback as a defect of airflows.",
             )
 
@@ -77,6 +88,13 @@ def _from_system(exc: OSError) -> SystemFailureError:
         errno.EACCES: "Check its permissions, or set AIRFLOWS_HOME to a directory you can write.",
     }
     return SystemFailureError(f"{where}{words}.", hint=hints.get(exc.errno or 0))
+
+
+def _from_words(exc: Any) -> UsageError:
+    """Return what typer says of the words on the command line."""
+    context = getattr(exc, "ctx", None)
+    command = "airflows" if context is None else context.command_path
+    return UsageError(_sentence(exc.format_message()), hint=f"See `{command} --help`.")
 
 
 def _sentence(text: str) -> str:
@@ -98,6 +116,8 @@ def report(exc: Exception, args: Sequence[str]) -> int:
 
 def paragraph(error: AirflowsError, session: Session) -> list[str]:
     """Return the words for people: one paragraph, and one line for each further error of the file."""
+    if isinstance(error, UserInterruptError):
+        return [error.message]
     word = session.note_style.paint("error:", "red", "bold")
     lines = [f"{word} {error}"]
     if isinstance(error, SpecError):

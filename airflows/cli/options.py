@@ -10,6 +10,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from airflows.cli.failure import SUCCEEDED, UserInterruptError
 from airflows.cli.terminal import Output, Session, drop_output
 
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Format of what stdout holds.")]
@@ -61,8 +62,11 @@ def _with_session(command: Command) -> Command:
         try:
             return command(session, **given) or 0
         except BrokenPipeError:
+            # Whoever read has seen enough.
             drop_output()
-            return 0
+            return SUCCEEDED
+        except KeyboardInterrupt:
+            raise UserInterruptError from None
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

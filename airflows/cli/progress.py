@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from airflows.cli.render import counts_text
 from airflows.cli.table import number_text, one_line
@@ -29,8 +29,8 @@ _TAIL_LINES = 12
 class Gauge(Protocol):
     """Something that shows how far a sweep is."""
 
-    def show(self, snapshot: Snapshot, words: str) -> None:
-        """Show a snapshot, whose words are given."""
+    def show(self, snapshot: Snapshot, words: str, left: str) -> None:
+        """Show a snapshot in words, and how long is left, empty when not known."""
 
     def note(self, *lines: str) -> None:
         """Print lines that stay."""
@@ -53,17 +53,33 @@ class PlainLines:
     _last: str = ""
     _due: float = float("-inf")
 
-    def show(self, snapshot: Snapshot, words: str) -> None:
+    def show(self, snapshot: Snapshot, words: str, left: str) -> None:
         """Print the words when they are due and new."""
-        key = words.partition(" – ")[0]
         now = self.clock()
-        if key != self._last and now >= self._due:
-            self._last, self._due = key, now + PLAIN_EVERY_S
-            self.session.note(f"{snapshot.sweep}: {words}")
+        if words != self._last and now >= self._due:
+            self._last, self._due = words, now + PLAIN_EVERY_S
+            self.session.note(f"{snapshot.sweep}: {words}{left}")
 
     def note(self, *lines: str) -> None:
         """Print lines."""
         self.session.note(*lines)
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class Quiet:
+    """Shows no progress: something else is on the screen."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def show(self, snapshot: Snapshot, words: str, left: str) -> None:
+        """Do nothing."""
+
+    def note(self, *lines: str) -> None:
+        """Print lines."""
+        self._session.note(*lines)
 
     def close(self) -> None:
         """Do nothing."""
@@ -90,14 +106,14 @@ class Bar:
         self._task = self._progress.add_task("", total=None, words="")
         self._progress.start()
 
-    def show(self, snapshot: Snapshot, words: str) -> None:
+    def show(self, snapshot: Snapshot, words: str, left: str) -> None:
         """Move the bar."""
         self._progress.update(
             self._task,
             description=snapshot.sweep,
             total=snapshot.total,
             completed=_ended(snapshot),
-            words=words,
+            words=f"{words}{left}",
         )
 
     def note(self, *lines: str) -> None:
@@ -127,27 +143,29 @@ class Pace:
     began: float | None = None
     _ended: int = 0
 
-    def left_s(self, snapshot: Snapshot) -> float | None:
+    def left_s(self, ended: int, total: int | None, now: float) -> float | None:
         """Return the seconds until all trials have ended at this pace; None while nothing is known."""
-        ended = _ended(snapshot)
         if self.began is None:
-            self.began, self._ended = snapshot.at, ended
-        done, took = ended - self._ended, snapshot.at - self.began
-        if snapshot.total is None or done <= 0 or took <= 0 or snapshot.total <= ended:
+            self.began, self._ended = now, ended
+        done, took = ended - self._ended, now - self.began
+        if total is None or done <= 0 or took <= 0 or total <= ended:
             return None
-        return (snapshot.total - ended) * took / done
+        return (total - ended) * took / done
 
 
-def words_for(snapshot: Snapshot, left_s: float | None) -> str:
-    """Return `12 of 27 ended, 2 running, best 0.972 (trial 14) – about 40s left`."""
+def words_for(snapshot: Snapshot) -> str:
+    """Return `12 of 27 ended, 2 running, best 0.972 (trial 14)`."""
     words = [counts_text(counts_document(snapshot.counts, snapshot.total))]
     if snapshot.best is not None:
         value, number = snapshot.best
         words.append(f"best {number_text(value)} (trial {number})")
     text = ", ".join(words)
-    if snapshot.note:
-        text += f"; {one_line(snapshot.note)}"
-    return text if left_s is None else f"{text} – about {human_duration(left_s)} left"
+    return f"{text}; {one_line(snapshot.note)}" if snapshot.note else text
+
+
+def left_text(left_s: float | None) -> str:
+    """Return `, about 40s left`, empty when not known."""
+    return "" if left_s is None else f", about {human_duration(left_s)} left"
 
 
 @dataclass(slots=True)
@@ -156,7 +174,9 @@ class Reporter:
 
     Attributes:
         session: where to.
+        site: what the sweep works with, once known: for the last lines of failures.
         gauge: made on the first tick.
+        on_attempt: is told of every change, too.
     """
 
     session: Session
@@ -169,7 +189,8 @@ class Reporter:
 
     def on_tick(self, snapshot: Snapshot) -> None:
         """Show how far it is."""
-        self._open().show(snapshot, words_for(snapshot, self._pace.left_s(snapshot)))
+        left = self._pace.left_s(_ended(snapshot), snapshot.total, snapshot.at)
+        self._open().show(snapshot, words_for(snapshot), left_text(left))
 
     def on_changes(self, changes: Sequence[Change]) -> None:
         """Tell of failures as they happen."""
@@ -236,10 +257,3 @@ def failure_lines(change: Change, tail: Sequence[str], session: Session) -> list
     if is_final:
         following += f", and after a fix: airflows resume {trial.sweep} --failed"
     return [*lines, style.paint(f"  next: {following}", "dim")]
-
-
-def live_table(lines: Sequence[str]) -> Any:
-    """Return lines as rich shows them in a live view."""
-    from rich.text import Text  # noqa: PLC0415
-
-    return Text.from_ansi("\n".join(lines))

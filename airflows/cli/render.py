@@ -252,7 +252,7 @@ _STORY = {
 
 def event_text(event: Document, attempt: Document) -> str:
     """Return one event of a trial's story."""
-    words = _STORY.get(event["kind"], event["kind"])
+    words: str = _STORY.get(event["kind"], event["kind"])
     if event["kind"] == "started" and attempt["host"]:
         words += f" on {attempt['host']}"
     why = [word for word in (event["reason"], event["detail"]) if word]

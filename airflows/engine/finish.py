@@ -31,7 +31,7 @@ def finish(site: Site, sweep: str, lease: Lease, *, now: float) -> None:
         artifacts={
             "sweep.yaml": row.source,
             "results.csv": results_csv(results, trials),
-            "winner.yaml": winner_yaml(results, winner),
+            "winner.yaml": winner_yaml(results, winner, results.sweep.base.tree),
         },
         winner={} if winner is None else {"trial": winner["trial"], "value": repr(winner["value"])},
         run_ids=[trial.run_id for trial, _ in trials if trial.run_id],

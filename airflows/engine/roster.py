@@ -26,6 +26,7 @@ class Roster:
         self.in_flight: dict[int, Trial] = {}
         self.counts: Counter[State] = Counter(counts)
         self._pending: dict[int, Trial] = {}
+        self._retrying: set[int] = set()
         self._ready: list[int] = []
         self._delayed: list[tuple[float, int]] = []
         self._overrides: dict[int, Mapping[str, Any]] = {}
@@ -43,6 +44,7 @@ class Roster:
         """What has happened so far."""
         return Tally(
             started=self._started,
+            retrying=len(self._retrying),
             succeeded=self.counts[State.SUCCEEDED],
             failed=self.counts[State.FAILED],
             signatures=self._signatures,
@@ -112,6 +114,7 @@ class Roster:
 
     def _drop(self, trial: Trial) -> None:
         self._pending.pop(trial.number, None)
+        self._retrying.discard(trial.number)
         self.in_flight.pop(trial.number, None)
 
     def _keep(self, trial: Trial) -> None:
@@ -119,6 +122,8 @@ class Roster:
             self.in_flight[trial.number] = trial
             return
         self._pending[trial.number] = trial
+        if trial.attempt:
+            self._retrying.add(trial.number)
         # A trial may stand in a heap twice after a retry; `ready` looks at what it is now.
         if trial.not_before:
             heapq.heappush(self._delayed, (trial.not_before, trial.number))

@@ -15,6 +15,7 @@ from airflows.ledger import Ledger, SweepRow, open_ledger
 from airflows.ledger.connect import is_on_network
 from airflows.planner import Limits
 from airflows.retry import RetryPolicy
+from airflows.snapshot import snapshot
 from airflows.spec import SweepSpec
 from airflows.sweepfile import LoadedSweep, sweep_from_mapping
 from airflows.tracking import OpenedSweep, SweepRun, Tracker, choose_uri, open_tracker
@@ -62,15 +63,32 @@ class Site:
         )
         return self.tracker.open_sweep(wanted, OpenedSweep(row.experiment_id, row.parent_run_id))
 
+    @property
+    def base_dir(self) -> Path:
+        """The directory that the base's relative paths start from."""
+        path = self.sweep.base.path
+        return self.sweep.directory if path is None else path.parent.absolute()
+
+    def prepare_code(self) -> str:
+        """Pack the code as it is now; return its digest, empty when the base names no code.
+
+        Raises:
+            SpecError: it cannot be packed as the train.yaml says.
+        """
+        made = snapshot(self.sweep.base.config, self.base_dir, self.backend.root)
+        return "" if made is None else made.digest
+
     def launcher(self, row: SweepRow) -> Launcher:
-        """Return what writes this sweep's launch directories."""
+        """Return what writes this sweep's launch directories, with the code that was recorded."""
         return Launcher.open(
             sweep=row.id,
             base=self.sweep.base,
             backend=self.backend,
-            tracker_env=self.tracker.job_env(),
+            tracker_env={**self.tracker.job_env(), **self.tracker.job_secrets()},
             experiment_id=row.experiment_id,
             checkpoint=self.spec.checkpoint,
+            base_dir=self.base_dir,
+            code=row.code,
         )
 
 

@@ -123,10 +123,14 @@ def _check_same(site: Site, found: SweepRow, code: str) -> None:
         raise ConflictError(message, hint=ways)
 
 
-def require_backend(site: Site) -> None:
-    """Check that the backend and MLflow answer, before anything is written.
+def require_backend(site: Site) -> tuple[str, ...]:
+    """Check that the backend can run the base and that MLflow answers, before anything is written.
+
+    Returns:
+        What people should know before the first trial.
 
     Raises:
+        SpecError: the base can never run there.
         BackendUnavailableError: the backend cannot be used now.
         TrackingUnavailableError: MLflow does not answer.
     """
@@ -134,4 +138,6 @@ def require_backend(site: Site) -> None:
     if not reach.available:
         message = f"backend {site.backend.name} cannot be used: {reach.why_not}"
         raise BackendUnavailableError(message, hint="`airflows backends` shows what can.")
+    notes = site.backend.check(site.sweep.base.config, site.base_dir)
     site.tracker.check()
+    return tuple(notes)

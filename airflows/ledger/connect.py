@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,7 +43,10 @@ def sqlite_url(path: Path) -> str:
 
 def shown(url: str) -> str:
     """Return the URL without its password, for people."""
-    return make_url(url).render_as_string(hide_password=True)
+    parsed = make_url(url)
+    # Any other option of a connection may be a secret too, such as `?password=` or `?sslpassword=`.
+    host = {"host": parsed.query["host"]} if "host" in parsed.query else {}
+    return parsed.set(query=host).render_as_string(hide_password=True)
 
 
 def connect(url: str, *, create: bool = True, busy_timeout_s: float = BUSY_TIMEOUT_S) -> sa.Engine:
@@ -57,51 +61,67 @@ def connect(url: str, *, create: bool = True, busy_timeout_s: float = BUSY_TIMEO
         SchemaTooNewError: a newer airflows wrote it.
         LedgerError: it cannot be opened, with what to do.
     """
+    parsed = _parsed(url)
+    if parsed.get_backend_name() == "sqlite":
+        engine = _sqlite(parsed, busy_timeout_s)
+        if not create and not _path(parsed).exists():
+            raise _no_ledger(engine)
+    else:
+        engine = _postgres(parsed)
     try:
-        engine = _engine(url, busy_timeout_s)
-    except (sa.exc.ArgumentError, ModuleNotFoundError) as exc:
-        raise _bad_url(url, exc) from exc
-    with translated(engine):
-        _prepare(engine, create=create)
+        with translated(engine):
+            _prepare(engine, create=create)
+    except BaseException:
+        engine.dispose()
+        raise
     return engine
 
 
-def _bad_url(url: str, exc: Exception) -> Exception:
-    if isinstance(exc, ModuleNotFoundError):
-        return MissingExtraError(
-            f"the ledger's URL needs the package {exc.name}, which is not installed.",
-            hint="Run: pip install 'airflows[postgres]'",
-        )
-    kind = url.partition(":")[0]
-    return LedgerError(
-        f"the ledger's URL ({kind}:…) is not a database URL.",
-        hint="Use sqlite:///PATH or postgresql://USER@HOST/DATABASE.",
-    )
+def _parsed(url: str) -> sa.URL:
+    try:
+        parsed = make_url(url)
+    except (sa.exc.ArgumentError, ValueError):
+        parsed = None
+    if parsed is not None and parsed.get_backend_name() in {"postgres", "postgresql"}:
+        return parsed.set(drivername="postgresql+psycopg")
+    if parsed is not None and parsed.drivername == "sqlite" and parsed.database:
+        return parsed
+    kind = re.match(r"[a-z0-9+]+:", url)
+    message = f"the ledger's URL ({kind[0] if kind else ''}…) is not that of a database it can be in."
+    raise LedgerError(message, hint="Give it as sqlite:///PATH or postgresql://USER@HOST/DATABASE.")
 
 
-def _engine(url: str, busy_timeout_s: float) -> sa.Engine:
-    parsed = make_url(url)
-    if parsed.drivername in {"postgres", "postgresql"}:
-        parsed = parsed.set(drivername="postgresql+psycopg")
-    if parsed.get_backend_name() != "sqlite":
-        return sa.create_engine(parsed, pool_size=3, max_overflow=2, pool_pre_ping=True)
-    engine = sa.create_engine(parsed, connect_args={"timeout": busy_timeout_s, "check_same_thread": False})
-    path = Path(parsed.database or "")
-    network = is_on_network(path)
+def _postgres(url: sa.URL) -> sa.Engine:
+    try:
+        return sa.create_engine(url, pool_size=3, max_overflow=2, pool_pre_ping=True)
+    except ImportError as exc:
+        # psycopg without its libpq raises a plain ImportError.
+        message = f"the ledger's URL needs the package {exc.name or 'psycopg'}, which is not installed."
+        raise MissingExtraError(message, hint="Run: pip install 'airflows[postgres]'") from exc
+
+
+def _path(url: sa.URL) -> Path:
+    return Path(url.database or "")
+
+
+def _sqlite(url: sa.URL, busy_timeout_s: float) -> sa.Engine:
+    engine = sa.create_engine(url, connect_args={"timeout": busy_timeout_s, "check_same_thread": False})
+    journal = "delete" if is_on_network(_path(url)) else "wal"
 
     @sa.event.listens_for(engine, "connect")
     def on_connect(connection: Any, _record: Any) -> None:
         connection.isolation_level = None
-        cursor = connection.cursor()
-        cursor.execute("PRAGMA foreign_keys=ON")
-        cursor.execute(f"PRAGMA journal_mode={'DELETE' if network else 'WAL'}")
-        cursor.execute("PRAGMA synchronous=NORMAL")
-        cursor.close()
+        connection.execute("PRAGMA foreign_keys=ON")
+        # Setting it needs the file for oneself, without waiting: done once, by whoever makes the ledger.
+        if connection.execute("PRAGMA journal_mode").fetchone() != (journal,):
+            connection.execute(f"PRAGMA journal_mode={journal}")
+        connection.execute("PRAGMA synchronous=NORMAL")
 
     @sa.event.listens_for(engine, "begin")
     def on_begin(connection: sa.Connection) -> None:
         reading = connection.get_execution_options().get("reading", False)
-        connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
+        raw: Any = connection.connection.driver_connection
+        raw.execute("BEGIN" if reading else "BEGIN IMMEDIATE")
 
     return engine
 
@@ -109,26 +129,37 @@ def _engine(url: str, busy_timeout_s: float) -> sa.Engine:
 def is_on_network(path: Path) -> bool:
     """Whether a path lies on a network file system, where SQLite's WAL does not work."""
     try:
-        mounts = Path("/proc/mounts").read_text(encoding="utf-8", errors="replace").splitlines()
+        mounts = Path("/proc/mounts").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return False
-    absolute = os.path.abspath(path)  # noqa: PTH100 - a missing file must not be resolved
+    return file_system(os.path.realpath(path), mounts) in _NETWORK_FILE_SYSTEMS
+
+
+def file_system(path: str, mounts: str) -> str:
+    """Return the kind of file system of an absolute path, by the text of /proc/mounts; empty if unknown."""
     best, kind = "", ""
-    for line in mounts:
-        fields = line.split()
-        where = fields[1].replace("\\040", " ")
-        inside = absolute == where or absolute.startswith(where.rstrip("/") + "/")
-        if inside and len(where) >= len(best):
-            best, kind = where, fields[2]
-    return kind in _NETWORK_FILE_SYSTEMS
+    for line in mounts.splitlines():
+        _, where, this, *_ = [*line.split(" "), "", "", ""]
+        where = re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), where)
+        inside = path == where or path.startswith(where.rstrip("/") + "/")
+        # Of two on one directory the later one lies on top.
+        if where and inside and len(where) >= len(best):
+            best, kind = where, this
+    return kind
+
+
+def _no_ledger(engine: sa.Engine) -> LedgerError:
+    message = f"there is no ledger at {shown(str(engine.url))}."
+    return LedgerError(message, hint="Start a sweep first: airflows sweep sweep.yaml")
 
 
 def _prepare(engine: sa.Engine, *, create: bool) -> None:
+    if create and engine.dialect.name == "sqlite":
+        _path(engine.url).parent.mkdir(parents=True, exist_ok=True)
     found = _version(engine)
     if found is None:
         if not create:
-            message = f"there is no ledger at {shown(str(engine.url))}."
-            raise LedgerError(message, hint="Start a sweep first: airflows sweep sweep.yaml")
+            raise _no_ledger(engine)
         _create(engine)
         found = _version(engine)
     if found is not None and found > schema.VERSION:
@@ -140,9 +171,9 @@ def _prepare(engine: sa.Engine, *, create: bool) -> None:
 
 
 def _version(engine: sa.Engine) -> int | None:
-    if not sa.inspect(engine).has_table("meta"):
-        return None
     with engine.connect().execution_options(reading=True) as connection:
+        if not sa.inspect(connection).has_table("meta"):
+            return None
         row = connection.execute(sa.select(schema.meta.c.value).where(schema.meta.c.key == "schema")).first()
     return None if row is None else int(row.value)
 
@@ -165,8 +196,8 @@ def translated(engine: sa.Engine) -> Iterator[None]:
     """Turn the database's exceptions into one clear paragraph, without the statement or its values."""
     try:
         yield
-    except sa.exc.DBAPIError as exc:
-        raise _explain(engine, exc.orig) from None
+    except (sa.exc.DBAPIError, sqlite3.Error) as exc:
+        raise _explain(engine, exc.orig if isinstance(exc, sa.exc.DBAPIError) else exc) from None
     except sa.exc.SQLAlchemyError as exc:
         message = f"the ledger {shown(str(engine.url))} failed: {type(exc).__name__}."
         raise LedgerError(message) from exc
@@ -192,8 +223,9 @@ def _explain(engine: sa.Engine, cause: BaseException | None) -> LedgerError:
         code = getattr(cause, "sqlite_errorname", "")
         hint = next((text for name, text in _SQLITE_HINTS.items() if code.startswith(name)), None)
         return LedgerError(f"the ledger {where} cannot be used: {cause}.", hint=hint)
+    # What follows the first line may hold the values of a row.
     first_line = str(cause).strip().splitlines()[0] if str(cause).strip() else "no answer"
     return LedgerError(
-        f"the ledger {where} cannot be used: {first_line}",
+        f"the ledger {where} cannot be used: {first_line.rstrip('.')}.",
         hint="Check that the database server is up and that you may use it.",
     )

@@ -134,6 +134,12 @@ class Reads:
         limit: int | None = None,
     ) -> list[Trial]:
         """Return trials by number. `open_only`: final ones whose metrics are not settled yet."""
+        if numbers is not None and len(numbers) > _PAGE:
+            # A statement has room for so many values only.
+            found: list[Trial] = []
+            for page in _pages(numbers):
+                found += self.trials(sweep, states=states, numbers=page, open_only=open_only, limit=limit)
+            return found[:limit]
         table = schema.trials.c
         statement = sa.select(*_TRIAL_COLUMNS).where(table.sweep == sweep).order_by(table.number)
         if states is not None:
@@ -252,6 +258,12 @@ class Reads:
             .group_by(table.state)
         )
         return {row[0]: max(0.0, float(row[1])) for row in rows}
+
+
+def _pages(numbers: Collection[int]) -> Iterator[Sequence[int]]:
+    ordered = sorted(numbers)
+    for start in range(0, len(ordered), _PAGE):
+        yield ordered[start : start + _PAGE]
 
 
 def _final() -> list[State]:

@@ -15,45 +15,22 @@ from typing import Any
 import sqlalchemy as sa
 
 from airflows.drivers import Owner
-from airflows.errors import LeaseHeldError, LeaseLostError, StaleTrialError
+from airflows.errors import LeaseHeldError, LeaseLostError
 from airflows.ledger import schema
+from airflows.ledger.changes import insert_trials, write_changes, write_closings
 from airflows.ledger.connect import translated
 from airflows.ledger.reads import Reads
 from airflows.ledger.records import Change, Closing, Lease, PointRow, SweepRow, SweepState, Wish
 from airflows.times import to_iso
-from airflows.trial import EventKind, Trial, attempt_after
+from airflows.trial import Trial
 
-_TRIAL_FIELDS = tuple(field.name for field in fields(Trial))
 _INSERT_POINTS = sa.insert(schema.points)
-_INSERT_TRIALS = sa.insert(schema.trials)
-_INSERT_EVENTS = sa.insert(schema.events)
-_INSERT_ATTEMPTS = sa.insert(schema.attempts)
-_KEYS = ("sweep", "number", "point", "replicate")
-_UPDATE_TRIALS = (
-    sa.update(schema.trials)
-    .where(
-        schema.trials.c.sweep == sa.bindparam("k_sweep"),
-        schema.trials.c.number == sa.bindparam("k_number"),
-        schema.trials.c.version == sa.bindparam("k_version"),
-    )
-    # A person's request to cancel comes from another process: only REOPENED may clear it.
-    .values({n: sa.bindparam(f"v_{n}") for n in _TRIAL_FIELDS if n not in {*_KEYS, "cancel_requested"}})
+_LEASE_TOKEN = (
+    sa.select(schema.sweeps.c.lease_token)
+    .where(schema.sweeps.c.id == sa.bindparam("sweep"))
+    # FOR SHARE keeps a PostgreSQL takeover waiting until this commit; SQLite has one writer anyway.
+    .with_for_update(read=True)
 )
-_ATTEMPT_VALUES = (
-    *("batch", "handle", "host", "state", "reason", "signature", "message", "exit_code"),
-    *("claimed_at", "submitted_at", "started_at", "ended_at", "resumed_from"),
-)
-_THE_ATTEMPT = (
-    schema.attempts.c.sweep == sa.bindparam("k_sweep"),
-    schema.attempts.c.number == sa.bindparam("k_number"),
-    schema.attempts.c.attempt == sa.bindparam("k_attempt"),
-)
-_UPDATE_ATTEMPTS = (
-    sa.update(schema.attempts)
-    .where(*_THE_ATTEMPT)
-    .values({n: sa.bindparam(f"v_{n}") for n in _ATTEMPT_VALUES})
-)
-_DELETE_ATTEMPTS = sa.delete(schema.attempts).where(*_THE_ATTEMPT)
 
 
 class Ledger(Reads):
@@ -88,13 +65,14 @@ class Ledger(Reads):
     def create_sweep(self, row: SweepRow) -> bool:
         """Insert a sweep; False when its id is there already (somebody else was first)."""
         values = {field.name: getattr(row, field.name) for field in fields(SweepRow)}
-        with self._write() as connection:
-            there = connection.execute(
-                sa.select(schema.sweeps.c.id).where(schema.sweeps.c.id == row.id)
-            ).first()
-            if there is not None:
+        with translated(self._engine):
+            try:
+                with self._engine.begin() as connection:
+                    connection.execute(sa.insert(schema.sweeps).values(**values))
+            except sa.exc.IntegrityError:
+                if not self._rows(sa.select(schema.sweeps.c.id).where(schema.sweeps.c.id == row.id)):
+                    raise
                 return False
-            connection.execute(sa.insert(schema.sweeps).values(**values))
         return True
 
     def update_sweep(self, lease: Lease, **values: Any) -> None:
@@ -164,10 +142,7 @@ class Ledger(Reads):
                         for p in points
                     ],
                 )
-            if trials:
-                connection.execute(
-                    _INSERT_TRIALS, [{n: getattr(t, n) for n in _TRIAL_FIELDS} for t in trials]
-                )
+            insert_trials(connection, trials)
             if progress:
                 connection.execute(
                     sa.update(schema.sweeps).where(schema.sweeps.c.id == lease.sweep).values(**progress)
@@ -184,30 +159,8 @@ class Ledger(Reads):
             return
         with self._write() as connection:
             self._fence(connection, lease)
-            self._apply_changes(connection, changes)
-            for closing in closings:
-                _close(connection, lease.sweep, closing)
-
-    def _apply_changes(self, connection: sa.Connection, changes: Sequence[Change]) -> None:
-        if not changes:
-            return
-        done = connection.execute(_UPDATE_TRIALS, [_trial_values(change) for change in changes])
-        if done.rowcount != len(changes):
-            names = ", ".join(change.before.id for change in changes[:3])
-            message = f"the ledger moved on under {names}; nothing was written."
-            raise StaleTrialError(message)
-        reopened = [c for c in changes if c.event.kind is EventKind.REOPENED]
-        for change in reopened:
-            connection.execute(
-                sa.update(schema.trials)
-                .where(
-                    schema.trials.c.sweep == change.after.sweep,
-                    schema.trials.c.number == change.after.number,
-                )
-                .values(cancel_requested=False)
-            )
-        _write_attempts(connection, changes)
-        connection.execute(_INSERT_EVENTS, [_event_values(change) for change in changes])
+            write_changes(connection, changes)
+            write_closings(connection, lease.sweep, closings)
 
     # Leases
 
@@ -273,11 +226,7 @@ class Ledger(Reads):
             )
 
     def _fence(self, connection: sa.Connection, lease: Lease) -> None:
-        table = schema.sweeps.c
-        # FOR SHARE keeps a PostgreSQL takeover waiting until this commit; SQLite has one writer anyway.
-        row = connection.execute(
-            sa.select(table.lease_token).where(table.id == lease.sweep).with_for_update(read=True)
-        ).first()
+        row = connection.execute(_LEASE_TOKEN, {"sweep": lease.sweep}).first()
         if row is None or row.lease_token != lease.token:
             raise _lost(lease.sweep)
 
@@ -307,98 +256,6 @@ def _lost(sweep: str) -> LeaseLostError:
 def _chunks(numbers: Sequence[int], size: int = 500) -> Iterator[Sequence[int]]:
     for start in range(0, len(numbers), size):
         yield numbers[start : start + size]
-
-
-def _trial_values(change: Change) -> dict[str, Any]:
-    after = change.after
-    values: dict[str, Any] = {f"v_{name}": getattr(after, name) for name in _TRIAL_FIELDS}
-    values |= {"k_sweep": after.sweep, "k_number": after.number, "k_version": change.before.version}
-    return values
-
-
-def _event_values(change: Change) -> dict[str, Any]:
-    before, after, event = change.before, change.after, change.event
-    return {
-        "sweep": after.sweep,
-        "number": after.number,
-        "attempt": before.attempt,
-        "at": event.at,
-        "kind": event.kind,
-        "from_state": before.state,
-        "to_state": after.state,
-        "reason": event.reason,
-        "detail": event.detail,
-    }
-
-
-def _write_attempts(connection: sa.Connection, changes: Sequence[Change]) -> None:
-    made = [c for c in changes if c.event.kind is EventKind.CLAIMED]
-    # What was never sent never ran: its number is used again, and the events tell the story.
-    unsent = [c for c in changes if c.event.kind is EventKind.UNSENT]
-    moved = [c for c in changes if c.before.state.is_in_flight and c.event.kind is not EventKind.UNSENT]
-    if unsent:
-        connection.execute(_DELETE_ATTEMPTS, [_attempt_key(c) for c in unsent])
-    if made:
-        connection.execute(_INSERT_ATTEMPTS, [_new_attempt(c) for c in made])
-    if moved:
-        connection.execute(_UPDATE_ATTEMPTS, [_moved_attempt(c) for c in moved])
-
-
-def _attempt_key(change: Change) -> dict[str, Any]:
-    before = change.before
-    return {"k_sweep": before.sweep, "k_number": before.number, "k_attempt": before.attempt}
-
-
-def _new_attempt(change: Change) -> dict[str, Any]:
-    after = change.after
-    empty = dict.fromkeys(("host", "reason", "signature", "message", "resumed_from"), "")
-    return empty | {
-        "sweep": after.sweep,
-        "number": after.number,
-        "attempt": after.attempt,
-        "token": change.token,
-        "backend": after.backend,
-        "batch": after.batch,
-        "state": after.state,
-        "claimed_at": after.claimed_at,
-        "code": change.code,
-        "accelerators": change.accelerators,
-    }
-
-
-def _moved_attempt(change: Change) -> dict[str, Any]:
-    known = attempt_after(change.before, change.event)
-    values = {f"v_{name}": known[name] for name in _ATTEMPT_VALUES}
-    return values | _attempt_key(change)
-
-
-def _close(connection: sa.Connection, sweep: str, closing: Closing) -> None:
-    values: dict[str, Any] = {
-        "closed": True,
-        "value": closing.value,
-        "value_step": closing.value_step,
-        "raw_value": closing.raw_value,
-    }
-    if closing.reason is not None:
-        values["reason"] = closing.reason
-    if closing.message is not None:
-        values["message"] = closing.message
-    table = schema.trials
-    connection.execute(
-        sa.update(table).where(table.c.sweep == sweep, table.c.number == closing.number).values(**values)
-    )
-    if closing.scores:
-        kept = schema.scores
-        connection.execute(
-            sa.delete(kept).where(kept.c.sweep == sweep, kept.c.number == closing.number)
-        )
-        connection.execute(
-            sa.insert(kept),
-            [
-                {"sweep": sweep, "number": closing.number, "metric": metric, "step": step, "value": repr(value)}
-                for metric, step, value in closing.scores
-            ],
-        )
 
 
 __all__ = ["Ledger", "SweepState"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import warnings
-from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -20,7 +19,6 @@ _DEFAULTS = {
 }
 
 
-@cache
 def load(module: str) -> Any:
     """Return a module of MLflow or one that imports MLflow, imported without its chatter."""
     for name, value in _DEFAULTS.items():

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ MOST_CHARACTERS = 6000
 _MOST_KEY_CHARACTERS = 250
 _MOST_PARAMS = 1000
 _PREVIEW_CHARACTERS = 500
+_MARK_CHARACTERS = 12
 _OTHER_CHARACTERS = re.compile(r"[^/\w.\- :]")
 _QUOTES = re.compile(r"['\"]")
 
@@ -43,22 +44,18 @@ def flatten(overrides: Mapping[str, Any], parameters: Mapping[str, Any]) -> Para
 
     All keys start as in train.yaml (`parameters.lr`), so that training code may log an `lr` of its own.
     """
-    values: dict[str, str] = {}
-    whole = True
     leaves = dict(overrides)
     for key, value in _leaves(parameters, "parameters"):
         leaves.setdefault(key, value)
-    for key, value in leaves.items():
-        if len(values) == _MOST_PARAMS:
-            whole = False
-            break
-        name, text = _valid_key(key, values), _text(value)
+    whole = len(leaves) <= _MOST_PARAMS
+    values: dict[str, str] = {}
+    for key, name in _valid_keys(list(leaves)[:_MOST_PARAMS]):
+        text = _text(leaves[key])
         whole = whole and name == key and len(text) <= MOST_CHARACTERS
         values[name] = text if len(text) <= MOST_CHARACTERS else _preview(text)
     if whole:
         return Params(values)
-    everything = {"overrides": overrides, "parameters": parameters}
-    return Params(values, canonical_json(everything))
+    return Params(values, canonical_json({"overrides": overrides, "parameters": parameters}))
 
 
 def _leaves(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
@@ -80,17 +77,22 @@ def _preview(text: str) -> str:
     return f"{text[:_PREVIEW_CHARACTERS]}… ({len(text)} characters, whole in the artifact {ARTIFACT})"
 
 
-def _valid_key(key: str, taken: Mapping[str, str]) -> str:
-    name = _OTHER_CHARACTERS.sub("_", _QUOTES.sub("", key))
-    if name == key and key not in taken and len(key) <= _MOST_KEY_CHARACTERS and _is_normal(key):
-        return key
-    if not _is_normal(name):
-        name = name.replace("/", "_")
-    if name not in taken and len(name) <= _MOST_KEY_CHARACTERS and _is_normal(name):
-        return name
-    return f"{name[: _MOST_KEY_CHARACTERS - 9]}-{hashlib.sha256(key.encode()).hexdigest()[:8]}"
+def _valid_keys(keys: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield (key, a key that MLflow takes), no two alike; keys that it takes as they are keep their names."""
+    taken = {key for key in keys if _is_valid(key)}
+    for key in keys:
+        if _is_valid(key):
+            yield key, key
+            continue
+        name = _OTHER_CHARACTERS.sub("_", _QUOTES.sub("", key))
+        if name in taken or not _is_valid(name):
+            mark = hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()[:_MARK_CHARACTERS]
+            name = f"{name.replace('/', '_').lstrip('.')[: _MOST_KEY_CHARACTERS - 20]}-{mark}"
+        taken.add(name)
+        yield key, name
 
 
-def _is_normal(key: str) -> bool:
+def _is_valid(key: str) -> bool:
     normal = posixpath.normpath(key)
-    return normal == key and key != "." and not key.startswith(("..", "/"))
+    is_path = normal == key and key != "." and not key.startswith(("..", "/"))
+    return is_path and len(key) <= _MOST_KEY_CHARACTERS and not _OTHER_CHARACTERS.search(key)

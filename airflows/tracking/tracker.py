@@ -126,7 +126,7 @@ class MlflowTracker:
         tags |= {f"airflows.winner.{key}": value for key, value in end.winner.items()}
         status = _STATUS.get(end.state, "FINISHED")
         self._runs.end([RunEnd(self._at.parent_run_id, status, self._now_ms(), tags)])
-        notes, self._notes = tuple(self._notes), []
+        notes, self._notes = tuple(dict.fromkeys(self._notes)), []
         return notes
 
     def job_env(self) -> Mapping[str, str]:

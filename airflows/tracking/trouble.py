@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
-from airflows.errors import AirflowsError, TrackingUnavailableError
+from airflows.errors import AirflowsError, MissingExtraError, TrackingUnavailableError
 from airflows.tracking.uris import is_sqlite, shown_uri, without_secrets
 
 _MOST_CHARACTERS = 300
@@ -32,6 +32,13 @@ _REFUSALS = frozenset(
 )
 _GONE = frozenset({"RESOURCE_DOES_NOT_EXIST", "NOT_FOUND"})
 _NOT_ACTIVE = "must be in the 'active' state"
+# SQLAlchemy, urllib3 (twice) and psycopg wrap what the system said in what they tried.
+_INNER = (
+    re.compile(r"\(sqlite3\.\w+\) (.+)"),
+    re.compile(r"Connection(?:Pool)?\(host=.*\[Errno -?\d+\] ([\w ,'-]+)"),
+    re.compile(r"Connection(?:Pool)?\(host=.*?\): ([^\"]+?)\.?[\"')]*$"),
+    re.compile(r"\(psycopg\w*\.\w+\) (.+)"),
+)
 _SQLITE_HINTS = {
     "locked": "Another process keeps it locked; see who has it open, then try again.",
     "readonly": "It is read-only for you; set AIRFLOWS_HOME to a directory you can write.",
@@ -91,6 +98,12 @@ def translated(exc: Exception, uri: str) -> AirflowsError:
     text = _sentence(without_secrets(str(exc), uri))
     where = shown_uri(uri)
     code = str(getattr(exc, "error_code", ""))
+    if isinstance(exc, ModuleNotFoundError):
+        message = f"MLflow needs the package {exc.name} for {where}, which is not installed."
+        return MissingExtraError(message, hint=f"Run: pip install {exc.name}")
+    if "unsupported URI" in text:
+        message = f"MLflow does not know this kind of store: {where}."
+        return TrackingRefusedError(message, hint="Use an http(s) address, databricks, or a database URL.")
     if code in _REFUSALS and not is_lock(text):
         hint = _refusal_hint(code)
         return TrackingRefusedError(f"MLflow at {where} refused: {text}", hint=hint)
@@ -132,8 +145,9 @@ def _is_foreign(exc: Exception) -> bool:
 
 def _sentence(text: str) -> str:
     """Return the telling part of an exception: its first line, the innermost of nested ones."""
-    line = next((line for line in text.strip().splitlines() if line.strip()), "no answer")
-    inner = re.search(r"\(sqlite3\.\w+\) (.+)", line) or re.search(r"Caused by \w+\((.+?)\)+$", line)
-    line = (inner[1] if inner else line).strip()
-    line = line if len(line) <= _MOST_CHARACTERS else f"{line[: _MOST_CHARACTERS - 1]}…"
+    line = next((line for line in text.strip().splitlines() if line.strip()), "no answer").strip()
+    inner = next((found for pattern in _INNER if (found := pattern.search(line))), None)
+    line = inner[1] if inner else line
+    if len(line) > _MOST_CHARACTERS:
+        line = f"{line[: _MOST_CHARACTERS - 1].partition('. ')[0]}…"
     return line if line.endswith((".", "!", "?", "…")) else f"{line}."

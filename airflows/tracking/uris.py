@@ -85,9 +85,9 @@ def without_secrets(text: str, uri: str) -> str:
     hidden = shown_uri(text)
     if found is None or not found["password"]:
         return hidden
-    for password in {found["password"], unquote(found["password"])}:
-        hidden = hidden.replace(password, "***")
-    return hidden
+    spellings = "|".join(re.escape(word) for word in {found["password"], unquote(found["password"])})
+    # A short password must not be cut out of other words.
+    return re.sub(rf"(?<![^\W_])(?:{spellings})(?![^\W_])", "***", hidden)
 
 
 def job_variables(uri: str, environment: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:

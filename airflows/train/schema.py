@@ -10,7 +10,7 @@ from pydantic.fields import FieldInfo
 from airflows.errors import SpecError
 from airflows.keys import split_key
 from airflows.train.model import TrainConfig
-from airflows.train.shape import Kind, Sort, kinds, suggestion
+from airflows.train.shape import Kind, Sort, kinds, unknown
 
 _SCALAR = ["string", "number", "boolean"]
 
@@ -26,12 +26,12 @@ def check_key(key: str, *, file: str | None = None, line: int | None = None) -> 
     for depth, part in enumerate(parts, start=1):
         kind = kinds(model).get(part)
         if kind is None:
-            message = f"{key} is not a key of train.yaml: there is no {part!r}."
-            raise SpecError(message, file=file, line=line, field=key, hint=suggestion(model, parts[:depth]))
+            problem = unknown(model, parts[:depth])
+            raise SpecError(problem.message, file=file, line=line, field=key, hint=problem.hint)
         if depth == len(parts) or kind.is_open:
             break
         if kind.model is None:
-            message = f"{key} is not a key of train.yaml: {part} is not a nested object."
+            message = f"{part} is not a nested object, so it has no key {parts[depth]!r}."
             raise SpecError(message, file=file, line=line, field=key)
         model = kind.model
     return parts

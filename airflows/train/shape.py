@@ -85,7 +85,7 @@ def shape(model: type[BaseModel], value: Any, path: Path = ()) -> dict[str, Any]
     for key, item in _mapping(value, path).items():
         here = (*path, key)
         if key not in known:
-            fail(here, f"{key!r} is not a key of {join_key(path) or 'train.yaml'}.", suggestion(model, here))
+            raise unknown(model, here)
         if item is not None:
             result[key] = _value(known[key], item, here)
     return result
@@ -168,9 +168,13 @@ def _plain(value: Any, path: Path) -> Any:
     fail(path, f"A {type(value).__name__} cannot be written to YAML.")
 
 
-def suggestion(model: type[BaseModel], path: Path) -> str:
-    """Return what to write instead of the unknown key at the path: the nearest one, or all there are."""
-    name, above = str(path[-1]), path[:-1]
+def unknown(model: type[BaseModel], path: Path) -> FieldError:
+    """Return the error of a key that its mapping does not have; it names the nearest one, or all."""
+    message = f"{path[-1]!r} is not a key of {join_key(path[:-1]) or 'train.yaml'}."
+    return FieldError(path, message, _suggestion(model, str(path[-1]), path[:-1]))
+
+
+def _suggestion(model: type[BaseModel], name: str, above: Path) -> str:
     found = nearest(name, kinds(model))
     if found is not None:
         return f"Did you mean {join_key((*above, found))}?"

@@ -7,13 +7,13 @@ text holds.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, TypeVar
 
 import yaml
 
 from airflows.errors import SpecError
 from airflows.keys import join_key
-from airflows.scalars import Doubt, described, doubt, resolve
+from airflows.scalars import Doubt, described, doubt, resolve, shortened
 from airflows.yamlio.document import Document, Mark, Notice
 
 Dialect = Literal["train", "sweep"]
@@ -21,6 +21,11 @@ Dialect = Literal["train", "sweep"]
 MAX_DEPTH = 100
 MAX_VALUES = 500_000
 MAX_ALIASED = 100_000
+
+MAX_NOTICES = 50
+MAX_FIELD_PARTS = 20
+
+_T = TypeVar("_T")
 
 _TAG = "tag:yaml.org,2002:"
 _TAG_OF = {int: "int", float: "float", bool: "bool", type(None): "null"}
@@ -53,10 +58,26 @@ class Builder:
             return Document(None, self._file, empty=True)
         value, mark = self._node(next(self._events))
         next(self._events)
+        self._look_behind()
         return Document(value, self._file, tuple(self._notices), mark=mark)
 
+    def _look_behind(self) -> None:
+        """Say so when something follows; it is not read, so it need not be right."""
+        try:
+            event: Any = next(self._events)
+            line = None if isinstance(event, yaml.StreamEndEvent) else event.start_mark.line + 1
+        except yaml.MarkedYAMLError as exc:
+            line = exc.problem_mark.line + 1 if exc.problem_mark else None
+        if line is not None:
+            message = "Only the first document is read; another begins here."
+            self._notices.append(Notice(message, self._file, line))
+
+    def _field(self) -> str | None:
+        shown = join_key(self._path[:MAX_FIELD_PARTS])
+        return (f"{shown}..." if len(self._path) > MAX_FIELD_PARTS else shown) or None
+
     def _fail(self, message: str, line: int, hint: str | None = None) -> NoReturn:
-        raise SpecError(message, file=self._file, line=line, field=join_key(self._path) or None, hint=hint)
+        raise SpecError(message, file=self._file, line=line, field=self._field(), hint=hint)
 
     def _node(self, event: Any) -> tuple[Any, Mark]:
         line: int = event.start_mark.line + 1
@@ -111,8 +132,8 @@ class Builder:
             key, key_line = self._key(event), event.start_mark.line + 1
             self._path.append(key)
             if key in seen:
-                message = f"The key {key!r} is given twice, in lines {seen[key]} and {key_line}."
-                self._fail(message, key_line, "Remove one of the two.")
+                where = "in one line" if seen[key] == key_line else f"in lines {seen[key]} and {key_line}"
+                self._fail(f"The key {key!r} is given twice, {where}.", key_line, "Remove one of the two.")
             seen[key] = key_line
             value, mark = self._node(next(self._events))
             if key == _MERGE and isinstance(event, yaml.ScalarEvent) and event.implicit[0]:
@@ -121,8 +142,9 @@ class Builder:
                 values[key] = value
                 marks[key] = Mark(key_line, mark.text, mark.inside)
             self._path.pop()
-        for merged, merged_marks in merges:
-            values, marks = {**merged, **values}, {**merged_marks, **marks}
+        if merges:
+            values = {**_first_wins(part for part, _ in merges), **values}
+            marks = {**_first_wins(part for _, part in merges), **marks}
         return values, Mark(line, None, marks)
 
     def _key(self, event: Any) -> str:
@@ -162,18 +184,28 @@ class Builder:
         if name == "float" and type(value) is int:
             return float(value)
         if name != _TAG_OF.get(type(value)):
-            self._fail(f"{text!r} cannot be read as {_short(tag)}.", line, "Leave the tag out.")
+            self._fail(f"{shortened(text)!r} cannot be read as {_short(tag)}.", line, "Leave the tag out.")
         return value
 
     def _report(self, text: str, doubtful: Doubt, line: int) -> None:
         if self._dialect == "sweep":
-            message = f"{text} without quotes means different things to YAML readers: {doubtful.others}."
+            message = (
+                f"{shortened(text)} without quotes means different things to YAML readers: {doubtful.others}."
+            )
             self._fail(message, line, f"Write {doubtful.fix}.")
-        message = (
-            f"{text} is {described(resolve(text))} here, as to AI Runtime's CLI, but {doubtful.others}. "
-            f"To be clear, write {doubtful.fix}."
-        )
-        self._notices.append(Notice(message, self._file, line, join_key(self._path) or None))
+        if len(self._notices) == MAX_NOTICES:
+            return
+        here = f"{shortened(text)} is {described(resolve(text))} here, as to AI Runtime's CLI"
+        message = f"{here}, but {doubtful.others}. To be clear, write {doubtful.fix}."
+        self._notices.append(Notice(message, self._file, line, self._field()))
+
+
+def _first_wins(parts: Iterator[dict[str, _T]]) -> dict[str, _T]:
+    result: dict[str, _T] = {}
+    for part in parts:
+        for key, item in part.items():
+            result.setdefault(key, item)
+    return result
 
 
 def _copy(value: Any) -> Any:

@@ -18,8 +18,6 @@ from airflows.scalars import go_text
 
 _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _WIDE = 1 << 30
-_ONE_LINE = re.compile("[ -~\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]*")
-_BLOCK = re.compile(f"(?![ \n])(?:{_ONE_LINE.pattern}(?<! )\n)+(?:(?! ){_ONE_LINE.pattern[:-1]}+(?<! ))?")
 _NUMBER_LIKE = re.compile(r"[-+.]?\d|[-+]\.|\.(?!\.?/)", re.ASCII)
 _WORDS = frozenset(
     {"", "~", "=", "<<", "null", "true", "false", "yes", "no", "on", "off", "y", "n", "nan", "inf"}
@@ -71,12 +69,19 @@ def _add(value: Any, events: list[Any]) -> None:
 
 
 def _text(text: str, *, key: bool = False) -> Any:
-    if _ONE_LINE.fullmatch(text):
+    if text.isprintable():
         if text.lower() in _WORDS or _NUMBER_LIKE.match(text):
             return yaml.ScalarEvent(None, None, _QUOTED, text, style="'")
         return yaml.ScalarEvent(None, None, (True, True), text)
-    style = "|" if not key and _BLOCK.fullmatch(text) else '"'
+    style = "|" if not key and _is_block(text) else '"'
     return yaml.ScalarEvent(None, None, _QUOTED, text, style=style)
+
+
+def _is_block(text: str) -> bool:
+    """Whether all readers agree on the text as a literal block."""
+    lines = text.split("\n")
+    plain = all(line.isprintable() and not line.endswith(" ") for line in lines)
+    return plain and not lines[0].startswith(" ") and lines[0] != "" and not text.endswith("\n\n")
 
 
 def _plain(value: Any) -> str:

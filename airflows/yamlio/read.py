@@ -20,7 +20,6 @@ MAX_BYTES: Mapping[Dialect, int] = MappingProxyType({"train": 1 << 20, "sweep": 
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_NEEDS_QUOTES = "@`%*&!|>"
 
 
 def parse(text: str, *, file: str, dialect: Dialect) -> Document:
@@ -51,7 +50,9 @@ def parse(text: str, *, file: str, dialect: Dialect) -> Document:
 
 def _syntax_error(exc: yaml.YAMLError, text: str, file: str) -> SpecError:
     problem = getattr(exc, "problem", None) or str(exc)
-    mark = getattr(exc, "problem_mark", None) or getattr(exc, "context_mark", None)
+    begin, mark = getattr(exc, "context_mark", None), getattr(exc, "problem_mark", None)
+    if getattr(exc, "context", None) == "while scanning a quoted scalar":
+        problem, mark = "the text in quotes that begins here does not end", begin
     if mark is None:
         return SpecError(f"This is not valid YAML: {problem}.", file=file)
     lines = text.rstrip("\n").split("\n")
@@ -60,10 +61,10 @@ def _syntax_error(exc: yaml.YAMLError, text: str, file: str) -> SpecError:
     hint = None
     if after.startswith("\t") and not before.strip():
         problem, hint = "a tab stands in the indentation", "Use spaces."
-    elif after[:1] and after[0] in _NEEDS_QUOTES:
-        hint = f"A value that begins with {after[0]} needs quotes."
-    elif ": " in before:
+    elif problem.startswith("mapping values"):
         hint = "A value that holds `: ` needs quotes."
+    elif "cannot start any token" in problem or "alphabetic or numeric" in problem:
+        hint = "Text that begins with a character of YAML's own needs quotes."
     return SpecError(f"This is not valid YAML: {problem}.", file=file, line=at + 1, hint=hint)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
@@ -93,7 +94,7 @@ def test_identical_failures_stop_the_sweep_and_resume_continues_after_the_fix(tm
     assert len(world.cluster.submissions) < 10
     assert row.state is SweepState.FAILED
     assert row.message.count("No module named") == 1
-    assert "first 3 trials to fail all ended alike" in row.message
+    assert re.search(r"the first [3-6] trials to fail all ended alike", row.message)
 
     fixed.append(True)
     site = site_of(world)

@@ -1,0 +1,5 @@
+"""`python -m airflows.cli`."""
+
+from airflows.cli.app import main
+
+main()

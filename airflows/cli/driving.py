@@ -1,0 +1,202 @@
+"""`sweep`, `run` and `resume`: drive a sweep to its end, and tell how it went."""
+
+from __future__ import annotations
+
+import shlex
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from airflows.cli import background, render
+from airflows.cli.failure import INTERRUPTED
+from airflows.cli.interrupts import Interrupts
+from airflows.cli.lookup import reading
+from airflows.cli.progress import Quiet, Reporter
+from airflows.cli.terminal import Session
+from airflows.documents import (
+    causes_of,
+    counts_document,
+    ended_document,
+    results_document,
+    without_passwords,
+)
+from airflows.engine.results import SweepResults, exit_status, gather
+from airflows.errors import AirflowsError
+from airflows.ledger import Ledger, SweepRow
+from airflows.trial import EventKind
+
+if TYPE_CHECKING:
+    from airflows.engine.drive import Drive
+    from airflows.engine.operations import Driven
+    from airflows.engine.site import Site
+    from airflows.engine.start import Begun
+    from airflows.ledger import Change
+    from airflows.trial import Handle
+
+    Work = Callable[[Reporter, bool, Callable[[Begun, Drive], None]], Driven]
+
+_LOG_PATIENCE_S = 5.0
+
+
+def drive(session: Session, home: Path, work: Work, *, detached: bool = False, streams: bool = False) -> int:
+    """Carry out `work` with progress and signals, then print what came of it.
+
+    Args:
+        session: the command's manners.
+        home: `$AIRFLOWS_HOME`.
+        work: starts or resumes a sweep; it is given an observer, whether to drive, and whom to tell of the
+            drive that signals pause.
+        detached: a process in the background drives.
+        streams: the log of the sweep's trial is printed while it runs.
+
+    Returns:
+        The exit status.
+    """
+    reporter = Reporter(session)
+    if streams:
+        follower = LogFollower(session)
+        reporter.gauge, reporter.on_attempt = Quiet(session), follower.follow
+    with Interrupts(session) as interrupts:
+
+        def on_begun(begun: Begun, driving: Drive) -> None:
+            interrupts.drive, reporter.site = driving, driving.site
+            if streams:
+                follower.site = driving.site
+            reporter.note(*begun_lines(begun, driving, detached=detached))
+
+        try:
+            driven = work(reporter, not detached, on_begun)
+            if streams:
+                follower.finish()
+        finally:
+            reporter.close()
+    ledger = reading(home)
+    if detached and driven.row.ended_at is None:
+        return _leave_to_background(session, ledger, driven.row, home)
+    results = gather(ledger, driven.row)
+    if interrupts.happened and driven.row.ended_at is None:
+        return _interrupted(session, results)
+    _tell(session, ledger, results)
+    return exit_status(results)
+
+
+def begun_lines(begun: Begun, driving: Drive, *, detached: bool) -> list[str]:
+    """Return what is said when a sweep is in the ledger."""
+    row = begun.row
+    if row.ended_at is not None:
+        return [f"{row.id} has ended already; --new starts another one."]
+    slots = driving.site.spec.limits.concurrent or driving.site.backend.capabilities.slots
+    total = "trials" if row.total is None else f"{row.total} trial{'s' * (row.total != 1)}"
+    what = "started" if begun.is_new else "taken up where it stood"
+    lines = [f"{row.id}: {what}; {total} on {row.backend}, {slots} at a time."]
+    if not detached and not row.single:
+        lines.append(f"Look on from elsewhere: airflows watch {row.id}")
+    return lines
+
+
+def _leave_to_background(session: Session, ledger: Ledger, row: SweepRow, home: Path) -> int:
+    background.refuse_second_driver(row)
+    driver = background.detach(ledger, row, home)
+    results = gather(ledger, ledger.sweep(row.id))
+    text = f"{row.id} is driven in the background by process {driver['pid']}."
+    document = {**ended_document(results), "driver": driver}
+    document["message"] = document["message"] or text
+    session.answer(document, [text, f"  look on: airflows watch {row.id}", f"  its log: {driver['log']}"])
+    return 0
+
+
+def _interrupted(session: Session, results: SweepResults) -> int:
+    row = results.row
+    trials = counts_document(results.counts, row.total)
+    going = (trials["running"] or 0) + (trials["queued"] or 0)
+    goes_on = {0: "nothing of it runs", 1: "1 trial goes on running"}.get(
+        going, f"{going} trials go on running"
+    )
+    text = (
+        f"Let go of {row.id}; {goes_on}. Resume it with: airflows resume {row.id}  "
+        f"Cancel it with: airflows cancel {row.id}"
+    )
+    session.note(text)
+    if session.is_json:
+        session.document({**ended_document(results), "message": text})
+    return INTERRUPTED
+
+
+def _tell(session: Session, ledger: Ledger, results: SweepResults) -> None:
+    if session.is_json:
+        session.document(ended_document(results))
+        return
+    session.text(*ended_lines(session, ledger, results))
+
+
+def ended_lines(session: Session, ledger: Ledger, results: SweepResults) -> list[str]:
+    """Return how a sweep ended: ranked table, winner, why attempts failed, where to look."""
+    row, style = results.row, session.style
+    document = ended_document(results)
+    lines: list[str] = []
+    if results.ranking is not None and not row.single:
+        lines += render.results_lines(results_document(results, results.ranking.ranked), style, top=20)
+        lines.append("")
+    lines.append(
+        f"{style.paint(row.id, 'bold')}  {render.state_text(row.state, style)}: "
+        f"{render.counts_text(document['trials'])}."
+    )
+    if row.message:
+        lines.append(row.message)
+    if document["trials"]["failed"]:
+        # The message has the first cause's signature already when identical failures stopped the sweep.
+        causes = causes_of(row.id, ledger.attempts(row.id))
+        lines += render.causes_lines([c for c in causes if c["signature"] not in row.message], style)
+        lines.append(f"After a fix: airflows resume {row.id} --failed")
+    return lines + look_lines(row)
+
+
+def look_lines(row: SweepRow) -> list[str]:
+    """Return how to look at a sweep in MLflow."""
+    uri = without_passwords(row.tracking_uri)
+    if uri in {"", "none"} or not row.experiment_id:
+        return []
+    if uri.startswith("sqlite:"):
+        ui = f"mlflow ui --backend-store-uri {shlex.quote(uri)}"
+        link = f"http://localhost:5000/#/experiments/{row.experiment_id}"
+        return [f"In MLflow: {ui}", f"           then {link}"]
+    if uri.startswith(("http://", "https://")):
+        run = f"/runs/{row.parent_run_id}" if row.parent_run_id else ""
+        return [f"In MLflow: {uri.rstrip('/')}/#/experiments/{row.experiment_id}{run}"]
+    return [f"In MLflow: {uri}, experiment {row.experiment_id}"]
+
+
+@dataclass(slots=True)
+class LogFollower:
+    """Prints the log of each attempt while it runs: to stdout, or to stderr when that holds JSON."""
+
+    session: Session
+    site: Site | None = None
+    _threads: list[threading.Thread] = field(default_factory=list)
+
+    def follow(self, change: Change) -> None:
+        """Begin to print an attempt that was just accepted."""
+        handle = change.after.handle
+        if change.event.kind is EventKind.ACCEPTED and handle is not None and self.site is not None:
+            thread = threading.Thread(target=self._print, args=(handle, self.site), daemon=True, name="log")
+            self._threads.append(thread)
+            thread.start()
+
+    def finish(self) -> None:
+        """Wait for the last lines."""
+        for thread in self._threads:
+            thread.join(_LOG_PATIENCE_S)
+
+    def _print(self, handle: Handle, site: Site) -> None:
+        from airflows.backends.registry import open_backend  # noqa: PLC0415
+
+        say = self.session.note if self.session.is_json else self.session.text
+        try:
+            # Another object than the driver's, which this thread must not disturb.
+            backend = open_backend(site.spec.backend, site.home)
+            for line in backend.logs(handle, node=0, follow=True):
+                say(line)
+        except (AirflowsError, OSError) as exc:
+            self.session.note(f"The log cannot be followed any further: {exc}")

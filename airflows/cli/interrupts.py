@@ -1,0 +1,85 @@
+"""Ctrl-C: the first one lets go of the sweep and leaves its trials running, a second one leaves at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Protocol, Self
+
+from airflows.cli.failure import INTERRUPTED
+from airflows.cli.terminal import Session
+
+AGAIN_WITHIN_S = 3.0
+_SHOW_CURSOR = "\x1b[?25h"
+
+
+class Pausable(Protocol):
+    """What a signal stops."""
+
+    def pause(self) -> None:
+        """Stop soon; safe from a signal handler."""
+
+
+class Interrupts:
+    """While it is entered, SIGINT, SIGTERM and SIGHUP pause a drive.
+
+    Attributes:
+        drive: what is paused; while there is none, a signal is a KeyboardInterrupt.
+        happened: a signal came.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        leave: Callable[[int], object] = os._exit,
+    ) -> None:
+        self.drive: Pausable | None = None
+        self.happened = False
+        self._session = session
+        self._clock = clock
+        self._leave = leave
+        self._last = float("-inf")
+        self._before: dict[int, object] = {}
+
+    def __enter__(self) -> Self:
+        """Take over the signals; one that is ignored, as under nohup, stays so."""
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self.on_signal)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Give them back."""
+        for number, before in self._before.items():
+            signal.signal(number, before)  # type: ignore[arg-type]
+
+    def on_signal(self, number: int, _frame: FrameType | None) -> None:
+        """Pause, or leave at once when it is the second Ctrl-C."""
+        now = self._clock()
+        again = number == signal.SIGINT and now - self._last <= AGAIN_WITHIN_S
+        self.happened = True
+        if number == signal.SIGINT:
+            self._last = now
+        if again:
+            self._say("\nLeft at once. Nothing is lost: the trials go on, and the ledger knows them.\n")
+            self._leave(INTERRUPTED)
+        elif self.drive is None:
+            raise KeyboardInterrupt
+        else:
+            self.drive.pause()
+            self._say("\nLetting go of the sweep… (Ctrl-C again leaves at once)\n")
+
+    def _say(self, text: str) -> None:
+        # A handler may run in the middle of a write, so it must not use the same buffers.
+        cursor = _SHOW_CURSOR if self._session.shows_progress else ""
+        try:
+            os.write(2, f"{cursor}{text}".encode())
+        except OSError:
+            return

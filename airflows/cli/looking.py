@@ -1,0 +1,187 @@
+"""`list` and `get`: what the ledger knows, as rows and as stories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from airflows.cli import options, render
+from airflows.cli.failure import UsageError
+from airflows.cli.terminal import Session
+from airflows.documents import (
+    Document,
+    attempt_document,
+    causes_of,
+    event_document,
+    plain,
+    sweep_details,
+    sweep_row,
+    trial_document,
+    without_passwords,
+)
+from airflows.trial import FINAL, State
+
+if TYPE_CHECKING:
+    from airflows.cli.lookup import Found
+    from airflows.ledger import Ledger, SweepRow
+
+_DEFAULT_LIMIT = 50
+
+
+def list_all(
+    session: Session,
+    *,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Ended ones too.")] = False,
+    runs: Annotated[bool, typer.Option("--runs", help="Trials instead of sweeps.")] = False,
+    filters: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--filter", metavar="KEY=GLOB", help="Only rows whose KEY (state, name, …) matches. Repeatable."
+        ),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Most rows.")] = _DEFAULT_LIMIT,
+) -> int:
+    """List active sweeps and runs, the newest first."""
+    from airflows.cli.lookup import existing_ledger  # noqa: PLC0415
+
+    wanted = _filters(filters)
+    ledger = existing_ledger(options.home())
+    rows = () if ledger is None else _rows(ledger, everything=everything, runs=runs)
+    shown = list(_first(rows, wanted, limit + 1))
+    is_cut = len(shown) > limit
+    del shown[limit:]
+    if is_cut:
+        session.note(f"There are more than these {limit}; see --limit and --filter.")
+    if not shown and not session.is_json:
+        session.note(
+            f"No {'trials' if runs else 'sweeps'} to show{'' if everything else '; --all shows ended ones'}."
+        )
+        return 0
+    lines = render.trials_lines if runs else render.sweeps_lines
+    session.answer({"runs" if runs else "sweeps": shown}, lines(shown, session.style))
+    return 0
+
+
+def _filters(texts: Sequence[str] | None) -> dict[str, str]:
+    pairs = [text.partition("=") for text in texts or ()]
+    wrong = next(
+        (text for text, (key, equals, _) in zip(texts or (), pairs, strict=True) if not (key and equals)),
+        None,
+    )
+    if wrong is not None:
+        message = f"--filter {wrong!r} has no `=`."
+        raise UsageError(message, hint="Write it like state=failed or name=digits*.")
+    return {key: glob for key, _, glob in pairs}
+
+
+def _rows(ledger: Ledger, *, everything: bool, runs: bool) -> Iterator[Document]:
+    for row in ledger.sweeps(active_only=not everything):
+        if runs:
+            yield from _trials(ledger, row, everything=everything)
+        else:
+            yield _sweep(ledger, row)
+
+
+def _trials(ledger: Ledger, row: SweepRow, *, everything: bool) -> Iterator[Document]:
+    from airflows.cli.lookup import overrides_of  # noqa: PLC0415
+
+    trials = ledger.trials(row.id, states=None if everything else [s for s in State if s not in FINAL])
+    overrides = overrides_of(ledger, row, trials)
+    for trial in trials:
+        yield trial_document(trial, overrides[trial.number])
+
+
+def _sweep(ledger: Ledger, row: SweepRow) -> Document:
+    from airflows.cli.lookup import best_value, driver_of  # noqa: PLC0415
+    from airflows.engine.results import gather  # noqa: PLC0415
+
+    if row.ended_at is None:
+        best = best_value(gather(ledger, row))
+    else:
+        best = None if row.winner is None else row.winner["value"]
+    return sweep_row(row, ledger.counts(row.id), best, driver_of(row))
+
+
+def _first(
+    rows: Iterator[Document] | Sequence[Document], wanted: Mapping[str, str], most: int
+) -> Iterator[Document]:
+    for row in rows:
+        if most <= 0:
+            return
+        if all(_matches(row, key, glob) for key, glob in wanted.items()):
+            most -= 1
+            yield row
+
+
+def _matches(row: Document, key: str, glob: str) -> bool:
+    value = row.get(key, row.get("overrides", {}).get(key))
+    return fnmatchcase("" if value is None else str(plain(value)), glob)
+
+
+def get(session: Session, wanted: options.AnyId) -> int:
+    """Tell everything known of a sweep, a trial or an attempt."""
+    from airflows.cli.lookup import find, reading  # noqa: PLC0415
+
+    ledger = reading(options.home())
+    found = find(ledger, wanted)
+    if found.number is None:
+        document = sweep_story(ledger, found.row)
+        lines = render.sweep_lines(document, session.style)
+    else:
+        document = trial_story(ledger, found)
+        lines = render.trial_lines(document, session.style)
+    session.answer(document, lines)
+    return 0
+
+
+def sweep_story(ledger: Ledger, row: SweepRow) -> Document:
+    """Return the document of `get SWEEP`."""
+    from airflows.cli.lookup import best_value, driver_of  # noqa: PLC0415
+    from airflows.engine.results import gather  # noqa: PLC0415
+    from airflows.yamlio import parse  # noqa: PLC0415
+
+    results = gather(ledger, row)
+    spec = parse(row.source, file=row.id, dialect="sweep").value
+    shown = sweep_row(row, results.counts, best_value(results), driver_of(row))
+    causes = causes_of(row.id, ledger.attempts(row.id))
+    return shown | sweep_details(spec, results, causes, ledger.accelerator_seconds(row.id))
+
+
+def trial_story(ledger: Ledger, found: Found) -> Document:
+    """Return the document of `get SWEEP/12`; of an attempt, with that attempt alone."""
+    from airflows.cli.lookup import overrides_of  # noqa: PLC0415
+    from airflows.engine.site import reload  # noqa: PLC0415
+    from airflows.keys import effective  # noqa: PLC0415
+
+    row, number = found.row, found.number or 0
+    (trial,) = ledger.trials(row.id, numbers=[number])
+    overrides = overrides_of(ledger, row, [trial])[number]
+    attempts = [
+        attempt_document(
+            attempt, str(_launch_dir(row, number, attempt.attempt)), _logs(row, number, attempt.attempt)
+        )
+        for attempt in ledger.attempts(row.id, number)
+        if found.attempt in {None, attempt.attempt}
+    ]
+    events = [event for event in ledger.events(row.id, number) if found.attempt in {None, event.attempt}]
+    config: dict[str, Any] = effective(reload(row).base.tree, overrides)
+    return {
+        **trial_document(trial, overrides),
+        "config": without_passwords(config),
+        "attempts": attempts,
+        "events": [event_document(event) for event in events],
+    }
+
+
+def _launch_dir(row: SweepRow, number: int, attempt: int) -> Path:
+    return Path(row.root) / "runs" / row.id / str(number) / f"a{attempt}"
+
+
+def _logs(row: SweepRow, number: int, attempt: int) -> list[str]:
+    """Return the logs there are on this machine, by node."""
+    logs = _launch_dir(row, number, attempt).glob("logs/node_*.log")
+    return [str(path) for path in sorted(logs, key=lambda path: (len(path.name), path.name))]

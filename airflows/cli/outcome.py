@@ -1,0 +1,221 @@
+"""`results` and `best`: who won, by how much, and how to run it again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from airflows.cli import options, render
+from airflows.cli.failure import NoResultError, UsageError
+from airflows.cli.terminal import Session
+from airflows.documents import Document, has_overrides, results_document, winner_document
+from airflows.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from airflows.engine.results import SweepResults
+    from airflows.ledger import Ledger
+    from airflows.ranking import Group
+
+Format = Literal["table", "csv", "json", "parquet"]
+As = Literal["table", "overrides", "yaml"]
+Goal = Literal["minimize", "maximize"]
+
+
+def results(
+    session: Session,
+    sweep_id: options.SweepId,
+    *,
+    top: Annotated[int | None, typer.Option("--top", metavar="N", min=1, help="Only the best N.")] = None,
+    form: Annotated[Format, typer.Option("--format", help="parquet needs --to and pyarrow.")] = "table",
+    to: Annotated[
+        Path | None, typer.Option("--to", metavar="FILE", help="Write csv or parquet into a file.")
+    ] = None,
+    metric: Annotated[
+        str | None, typer.Option("--metric", metavar="NAME", help="Rank by another metric; see --goal.")
+    ] = None,
+    goal: Annotated[
+        Goal | None, typer.Option("--goal", help="Which of two values of --metric is better.")
+    ] = None,
+    where: options.Where = None,
+) -> int:
+    """Print the ranked table."""
+    from airflows.cli.lookup import conditions, reading, the_sweep  # noqa: PLC0415
+    from airflows.engine.results import gather  # noqa: PLC0415
+
+    home = options.home()
+    ledger = reading(home)
+    found = gather(ledger, the_sweep(ledger, sweep_id))
+    if metric is not None:
+        found = _ranked_by(ledger, found, metric, goal, home)
+    elif goal is not None:
+        message = "--goal goes with --metric."
+        raise UsageError(message, hint="The objective's own goal is in the sweep file.")
+    kept = _kept(found, conditions(where), top)
+    if form in {"csv", "parquet"} and not session.is_json:
+        return _write_table(session, ledger, found, kept, form, to)
+    document = results_document(found, kept)
+    if form == "json":
+        session.document(document)
+    else:
+        session.answer(document, render.results_lines(document, session.style))
+    return 0
+
+
+def _kept(found: SweepResults, where: Mapping[str, Any], top: int | None) -> list[Group]:
+    ranked = () if found.ranking is None else found.ranking.ranked
+    return [group for group in ranked if has_overrides(group.overrides, where)][:top]
+
+
+def _ranked_by(
+    ledger: Ledger, found: SweepResults, metric: str, goal: Goal | None, home: Path
+) -> SweepResults:
+    """Return the results ranked by another metric, as MLflow has it."""
+    from airflows.engine.results import aim_of, scored_trials  # noqa: PLC0415
+    from airflows.objective import Objective  # noqa: PLC0415
+    from airflows.ranking import rank  # noqa: PLC0415
+    from airflows.scores import shown  # noqa: PLC0415
+    from airflows.tracking import choose_uri, open_tracker  # noqa: PLC0415
+
+    own = found.objective
+    if goal is None and (own is None or own.metric != metric):
+        message = f"which value of {metric} is better?"
+        raise UsageError(message, hint="Say --goal minimize or --goal maximize.")
+    made: dict[str, Any] = {"metric": metric, "goal": goal or (own.goal if own else None)}
+    objective = Objective(**made) if own is None else own.model_copy(update=made)
+    tracker = open_tracker(choose_uri(found.sweep.spec.tracking.uri, os.environ, home), home=home)
+    trials = list(scored_trials(ledger, found.row, objective))
+    read = tracker.read([trial.run_id for trial in trials if trial.run_id], objective)
+    scored = [
+        replace(
+            trial,
+            value=reading.value,
+            raw="" if reading.value is None else shown(reading.value),
+            step=reading.step,
+        )
+        if (reading := read.get(trial.run_id)) is not None
+        else replace(trial, value=None, raw="", step=None)
+        for trial in trials
+    ]
+    return replace(found, objective=objective, ranking=rank(aim_of(objective, found.sweep.spec), scored))
+
+
+def _write_table(
+    session: Session,
+    ledger: Ledger,
+    found: SweepResults,
+    kept: Sequence[Group],
+    form: Format,
+    to: Path | None,
+) -> int:
+    from airflows.engine.results import trials_with_overrides  # noqa: PLC0415
+    from airflows.report.tables import results_csv  # noqa: PLC0415
+
+    is_cut = found.ranking is not None and len(kept) < len(found.ranking.ranked)
+    numbers = {number for group in kept for number in group.trials}
+    trials = [
+        (trial, overrides)
+        for trial, overrides in trials_with_overrides(ledger, found.row)
+        if not is_cut or trial.number in numbers
+    ]
+    lines = results_csv(found, trials)
+    if form == "parquet":
+        return _write_parquet("".join(lines), to)
+    if to is None:
+        session.text(*(line.removesuffix("\n") for line in lines))
+    else:
+        with to.open("w", encoding="utf-8", newline="") as file:
+            file.writelines(lines)
+    return 0
+
+
+def _write_parquet(text: str, to: Path | None) -> int:
+    if to is None:
+        message = "--format parquet needs --to FILE."
+        raise UsageError(message, hint="Parquet is no text, so it goes into a file.")
+    try:
+        arrow, arrow_csv, parquet = map(import_module, ("pyarrow", "pyarrow.csv", "pyarrow.parquet"))
+    except ModuleNotFoundError as exc:
+        message = "--format parquet needs pyarrow, which is not installed."
+        raise MissingExtraError(message, hint="Run: pip install pyarrow") from exc
+    parquet.write_table(arrow_csv.read_csv(arrow.BufferReader(text.encode())), to)
+    return 0
+
+
+def best(
+    session: Session,
+    sweep_id: options.SweepId,
+    *,
+    form: Annotated[
+        As, typer.Option("--as", help="overrides: --override words; yaml: a ready train.yaml.")
+    ] = "table",
+) -> int:
+    """Print the winner alone."""
+    from airflows.cli.lookup import reading, the_sweep  # noqa: PLC0415
+    from airflows.engine.results import gather  # noqa: PLC0415
+
+    ledger = reading(options.home())
+    found = gather(ledger, the_sweep(ledger, sweep_id))
+    winner = winner_document(found)
+    if winner is None or found.objective is None:
+        raise _no_winner(found)
+    overrides = _of_the_trial(ledger, found, winner)
+    if session.is_json:
+        session.document(winner)
+    elif form == "overrides":
+        session.text(" ".join(_override_words(overrides)))
+    elif form == "yaml":
+        session.text(_train_yaml(found, overrides))
+    else:
+        session.text(*render.best_lines(winner, found.objective.metric, session.style))
+    if not found.complete:
+        session.note("The sweep is not finished: this is the best so far.")
+    return 0
+
+
+def _no_winner(found: SweepResults) -> NoResultError:
+    if found.objective is None:
+        message = f"{found.row.id} has no objective, so it has no winner."
+        return NoResultError(message, hint="Rank it with: airflows results SWEEP --metric NAME --goal GOAL")
+    message = f"{found.row.id} has no winner" + (
+        " yet." if not found.complete else ": no point can be ranked."
+    )
+    return NoResultError(
+        message, hint=f"`airflows results {found.row.id}` says why each trial is not ranked."
+    )
+
+
+def _of_the_trial(ledger: Ledger, found: SweepResults, winner: Document) -> Mapping[str, Any]:
+    """Return the overrides of the winning trial, its replicate's value included."""
+    from airflows.cli.lookup import overrides_of  # noqa: PLC0415
+
+    number = int(winner["trial"].rpartition("/")[2])
+    return overrides_of(ledger, found.row, ledger.trials(found.row.id, numbers=[number]))[number]
+
+
+def _override_words(overrides: Mapping[str, Any]) -> list[str]:
+    return [f"--override {shlex.quote(f'{key}={_yaml_value(value)}')}" for key, value in overrides.items()]
+
+
+def _yaml_value(value: Any) -> str:
+    """Return a value as `--override` reads it, on one line."""
+    from airflows.yamlio import dump  # noqa: PLC0415
+
+    is_text = isinstance(value, str)
+    if isinstance(value, (Mapping, list)) or (is_text and not value.isprintable()):
+        return json.dumps(value, ensure_ascii=False)
+    return dump({"value": value}).removeprefix("value:").strip()
+
+
+def _train_yaml(found: SweepResults, overrides: Mapping[str, Any]) -> str:
+    from airflows.keys import effective  # noqa: PLC0415
+    from airflows.yamlio import dump  # noqa: PLC0415
+
+    return dump(effective(found.sweep.base.tree, overrides)).rstrip("\n")

@@ -1,0 +1,204 @@
+"""`--dry-run`: what a sweep would do, from the files alone. Nothing is written, nothing heavy imported."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflows import ids
+from airflows.cli.table import number_text, short_keys, value_text
+from airflows.cli.terminal import Session, Style
+from airflows.documents import Document, without_passwords
+from airflows.errors import AirflowsError
+from airflows.keys import MISSING, effective, get_key, split_key
+from airflows.space import expand
+from airflows.times import human_duration
+
+if TYPE_CHECKING:
+    from airflows.sweepfile import LoadedSweep
+
+_SHOWN_POINTS = 100
+_SHOWN_LINES = 10
+_DEFAULT_RETRIES = 3
+_COUNTED_POINTS = 10_000
+
+
+def home_directory() -> Path:
+    """Return `$AIRFLOWS_HOME`, without what the engine would import."""
+    return Path(os.environ.get("AIRFLOWS_HOME") or Path.home() / ".airflows").expanduser().absolute()
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a sweep may take at most.
+
+    Attributes:
+        trials: how many; None when not known.
+        accelerators: of all trials together, each counted once.
+        limit_s: of one attempt; None when the train.yaml has no `timeout_minutes`.
+        attempts: most attempts of a trial that fails by itself.
+        hours_max: accelerator-hours; None without any limit.
+    """
+
+    trials: int | None
+    accelerators: int | None
+    limit_s: float | None
+    attempts: int
+    hours_max: float | None
+
+
+def cost_of(sweep: LoadedSweep) -> Cost:
+    """Return what a sweep may take at most; preempted attempts come on top."""
+    points = expand(sweep).count()
+    each = replicates(sweep)
+    trials = None if points is None else points * len(each)
+    accelerators = None if points is None else _accelerators(sweep, points) * len(each)
+    minutes = sweep.base.config.timeout_minutes
+    retries = sweep.spec.retry.max
+    if retries is None:
+        retries = sweep.base.config.max_retries
+    attempts = 1 + (_DEFAULT_RETRIES if retries is None else retries)
+    hours = None
+    if minutes is not None and accelerators is not None:
+        hours = accelerators * attempts * minutes / 60
+    caps = [cap for cap in (hours, sweep.spec.limits.accelerator_hours) if cap is not None]
+    return Cost(
+        trials, accelerators, None if minutes is None else minutes * 60.0, attempts, min(caps, default=None)
+    )
+
+
+def _accelerators(sweep: LoadedSweep, points: int) -> int:
+    """Return the accelerators of all points; of very many points the first ones stand for the rest."""
+    base = sweep.base.config.compute.num_accelerators
+    varied = [*sweep.spec.space, *(key for row in sweep.spec.include for key in row)]
+    if not any("compute" in key for key in varied):
+        return base * points
+    compute = {"compute": sweep.base.tree.get("compute") or {}}
+    counted = [
+        int(effective(compute, _compute_only(point.overrides))["compute"].get("num_accelerators", base))
+        for point in itertools.islice(expand(sweep).points(), _COUNTED_POINTS)
+    ]
+    return sum(counted) * points // max(1, len(counted))
+
+
+def _compute_only(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in overrides.items() if key.startswith("compute")}
+
+
+def replicates(sweep: LoadedSweep) -> list[dict[str, Any]]:
+    """Return what each replicate of a point overrides."""
+    given = sweep.spec.replicates
+    return [{}] if given is None else [{given.key: value} for value in given.values]
+
+
+def first_trials(sweep: LoadedSweep) -> Iterator[Document]:
+    """Yield trials as the sweep would create them."""
+    numbers = itertools.count()
+    for point in expand(sweep).points():
+        for replicate in replicates(sweep):
+            yield {"number": next(numbers), "overrides": {**point.overrides, **replicate}}
+
+
+def backend_document(sweep: LoadedSweep) -> Document:
+    """Return where the sweep would run, and what a person should know of that place."""
+    from airflows.backends.registry import open_backend  # noqa: PLC0415 - not every preview gets here
+
+    try:
+        backend = open_backend(sweep.spec.backend, home_directory())
+    except AirflowsError as exc:
+        return {"type": sweep.spec.backend["type"], "notes": [str(exc)]}
+    reach = backend.reach()
+    notes = [*([] if reach.available else [f"it cannot be used now: {reach.why_not}"]), *reach.notes]
+    return {"type": backend.name, "notes": notes}
+
+
+def document_of(sweep: LoadedSweep, *, new: bool = False) -> Document:
+    """Return the document of `--dry-run`.
+
+    Args:
+        sweep: the sweep.
+        new: another sweep would be started, whose id is drawn only then.
+    """
+    cost = cost_of(sweep)
+    trials = list(itertools.islice(first_trials(sweep), _SHOWN_POINTS))
+    first = trials[0]["overrides"] if trials else {}
+    return {
+        "sweep": None if new else ids.sweep_id(sweep.spec.name, sweep.definition_digest),
+        "trials": cost.trials,
+        "replicates": len(replicates(sweep)),
+        "duplicates_dropped": expand(sweep).duplicates_dropped,
+        "points": trials,
+        "config": without_passwords(effective(sweep.base.tree, first)),
+        "accelerator_hours_max": cost.hours_max,
+        "warnings": [str(notice) for notice in sweep.notices],
+        "backend": backend_document(sweep),
+    }
+
+
+def show(session: Session, sweep: LoadedSweep, *, new: bool = False) -> int:
+    """Print what would run; return the exit status."""
+    document = document_of(sweep, new=new)
+    session.answer(document, lines_of(document, sweep, session.style))
+    return 0
+
+
+def lines_of(document: Document, sweep: LoadedSweep, style: Style) -> list[str]:
+    """Return the preview for people."""
+    many = document["trials"]
+    each = document["replicates"]
+    points = f" ({many // each} points x {each} replicates)" if each > 1 and many is not None else ""
+    head = style.paint(document["sweep"] or sweep.spec.name, "bold")
+    trials = "an unknown number of trials" if many is None else f"{many} trial{'s' * (many != 1)}"
+    lines = [
+        f"{head}: {trials}{points} on {document['backend']['type']}. Nothing was started or written.",
+        "",
+    ]
+    lines += _diff_lines(document, sweep, style)
+    lines += ["", _cost_text(cost_of(sweep))]
+    dropped = document["duplicates_dropped"]
+    if dropped:
+        lines.append(f"{dropped} duplicate point{'s' * (dropped != 1)} dropped")
+    lines += [f"backend {document['backend']['type']}: {note}" for note in document["backend"]["notes"]]
+    return lines + [f"{style.paint('warning:', 'yellow')} {text}" for text in document["warnings"]]
+
+
+def _diff_lines(document: Document, sweep: LoadedSweep, style: Style) -> list[str]:
+    """Return the first trials, each as what it changes of the base."""
+    shown = document["points"][:_SHOWN_LINES]
+    names = short_keys(key for trial in shown for key in trial["overrides"])
+    width = len(str(shown[-1]["number"])) if shown else 1
+    lines = [
+        f"  {trial['number']:>{width}}  {_diff_text(trial['overrides'], sweep.base.tree, names)}"
+        for trial in shown
+    ]
+    hidden = None if document["trials"] is None else document["trials"] - len(shown)
+    if hidden is None or hidden > 0:
+        lines.append(style.paint(f"  … and {'more' if hidden is None else f'{hidden} more'}", "dim"))
+    return [style.paint("trial  base -> trial", "dim"), *lines]
+
+
+def _diff_text(overrides: Mapping[str, Any], base: Mapping[str, Any], names: Mapping[str, str]) -> str:
+    changes = []
+    for key, value in overrides.items():
+        before = get_key(base, split_key(key))
+        if before is MISSING:
+            changes.append(f"{names[key]} {value_text(value)} (new)")
+        elif ids.canonical_json(before) != ids.canonical_json(value):
+            changes.append(f"{names[key]} {value_text(before)} -> {value_text(value)}")
+    return ", ".join(changes) or "as the base"
+
+
+def _cost_text(cost: Cost) -> str:
+    if cost.hours_max is None:
+        return (
+            "accelerator-hours: no limit (the train.yaml has no timeout_minutes, limits no accelerator_hours)"
+        )
+    text = f"at most {number_text(cost.hours_max, 4)} accelerator-hours"
+    if cost.limit_s is not None and cost.accelerators is not None:
+        tries = f" x up to {cost.attempts} attempts" if cost.attempts > 1 else ""
+        text += f" ({cost.accelerators} accelerators x {human_duration(cost.limit_s)}{tries})"
+    return text

@@ -1,0 +1,174 @@
+"""The commands that start something: `run`, `sweep`, `resume`, and the driver in the background."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from airflows.cli import options
+from airflows.cli.failure import UsageError
+from airflows.cli.terminal import Session
+
+if TYPE_CHECKING:
+    from airflows.cli.progress import Reporter
+    from airflows.engine.drive import Drive
+    from airflows.engine.operations import Driven
+    from airflows.engine.start import Begun
+    from airflows.sweepfile import LoadedSweep
+
+_MANY_TRIALS = 100
+_MANY_HOURS = 100.0
+
+
+def sweep(
+    session: Session,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A sweep.yaml.", show_default=False)],
+    *,
+    override: options.Override = None,
+    sets: options.Set = None,
+    backend: options.BackendName = None,
+    dry_run: options.DryRun = False,
+    detach: options.Detach = False,
+    new: Annotated[bool, typer.Option("--new", help="Start another sweep of the same definition.")] = False,
+    yes: options.Yes = False,
+) -> int:
+    """Start a sweep, or attach to it, and drive it to its winner."""
+    from airflows.sweepfile import load_sweep  # noqa: PLC0415
+
+    loaded = load_sweep(file, sets=sets or (), overrides=override or (), backend=backend)
+    if dry_run:
+        return _preview(session, loaded, new=new)
+    session.note(*(f"note: {notice}" for notice in loaded.notices))
+    home = options.home()
+    if not yes and session.can_ask() and not _is_agreed(session, loaded, home, new=new):
+        session.note("Nothing was started.")
+        return 1
+    return _start(session, loaded, home, new=new, instance="", detach=detach)
+
+
+def run(
+    session: Session,
+    file: Annotated[
+        Path, typer.Option("--file", "-f", metavar="FILE", help="A train.yaml.", show_default=False)
+    ],
+    *,
+    override: options.Override = None,
+    backend: options.BackendName = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Print the run's log while it runs.")] = False,
+    dry_run: options.DryRun = False,
+    detach: options.Detach = False,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            "--idempotency-key", metavar="KEY", help="Calls with the same key are the same run, started once."
+        ),
+    ] = None,
+) -> int:
+    """Run one train.yaml."""
+    from airflows.sweepfile import sweep_of_run  # noqa: PLC0415
+    from airflows.train import load_train  # noqa: PLC0415
+
+    base = load_train(file, override or ())
+    session.note(*base.changes)
+    loaded = sweep_of_run(base, backend=backend)
+    if dry_run:
+        return _preview(session, loaded, new=key is None)
+    if watch and detach:
+        message = "--watch and --detach exclude each other."
+        raise UsageError(message, hint="Follow a detached run with `airflows logs`.")
+    session.note(*(f"note: {notice}" for notice in loaded.notices))
+    instance = key or base.config.idempotency_token or ""
+    return _start(
+        session, loaded, options.home(), new=not instance, instance=instance, detach=detach, streams=watch
+    )
+
+
+def resume(
+    session: Session,
+    sweep_id: options.SweepId,
+    *,
+    failed: Annotated[bool, typer.Option("--failed", help="Try failed and cancelled trials again.")] = False,
+    trials: Annotated[
+        int | None, typer.Option("--trials", metavar="N", min=1, help="New value of search.trials.")
+    ] = None,
+    sets: options.Set = None,
+    detach: options.Detach = False,
+) -> int:
+    """Take over a sweep whose driver is gone; retry its failed trials, or extend it."""
+    from airflows.cli.driving import drive  # noqa: PLC0415
+    from airflows.cli.lookup import reading, the_sweep  # noqa: PLC0415
+    from airflows.engine import operations  # noqa: PLC0415
+
+    home = options.home()
+    row = the_sweep(reading(home), sweep_id)
+
+    def work(reporter: Reporter, drives: bool, on_begun: Callable[[Begun, Drive], None]) -> Driven:
+        return operations.resume(
+            row.id,
+            home=home,
+            observer=reporter,
+            failed=failed,
+            trials=trials,
+            sets=sets or (),
+            drive=drives,
+            on_begun=on_begun,
+        )
+
+    return drive(session, home, work, detached=detach)
+
+
+def drive_in_background(session: Session, sweep_id: options.SweepId) -> int:
+    """Drive a sweep; what `--detach` starts."""
+    return resume(session, sweep_id)
+
+
+def _start(
+    session: Session,
+    loaded: LoadedSweep,
+    home: Path,
+    *,
+    new: bool,
+    instance: str,
+    detach: bool,
+    streams: bool = False,
+) -> int:
+    from airflows.cli.driving import drive  # noqa: PLC0415
+    from airflows.engine import operations  # noqa: PLC0415
+
+    def work(reporter: Reporter, drives: bool, on_begun: Callable[[Begun, Drive], None]) -> Driven:
+        return operations.start(
+            loaded,
+            home=home,
+            observer=reporter,
+            new=new,
+            instance=instance,
+            drive=drives,
+            on_begun=on_begun,
+        )
+
+    return drive(session, home, work, detached=detach, streams=streams)
+
+
+def _preview(session: Session, loaded: LoadedSweep, *, new: bool) -> int:
+    from airflows.cli import preview  # noqa: PLC0415
+
+    return preview.show(session, loaded, new=new)
+
+
+def _is_agreed(session: Session, loaded: LoadedSweep, home: Path, *, new: bool) -> bool:
+    """Ask a person about a sweep that is big and not there yet; True when there is nothing to ask."""
+    from airflows.cli.lookup import existing_ledger  # noqa: PLC0415
+    from airflows.cli.preview import cost_of  # noqa: PLC0415
+
+    cost = cost_of(loaded)
+    is_big = cost.trials is None or cost.trials > _MANY_TRIALS or (cost.hours_max or 0) > _MANY_HOURS
+    if not is_big:
+        return True
+    ledger = None if new else existing_ledger(home)
+    if ledger is not None and ledger.newest_of(loaded.spec.name, loaded.definition_digest) is not None:
+        return True
+    hours = "" if cost.hours_max is None else f", at most {cost.hours_max:.4g} accelerator-hours"
+    return session.ask(f"Start {cost.trials or 'an unknown number of'} trials{hours}?")

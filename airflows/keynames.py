@@ -1,0 +1,138 @@
+"""Override keys as people write them in a sweep.yaml, checked against the schema and the base. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflows.errors import SpecError
+from airflows.keys import MISSING, effective, get_key, join_key, nearest, split_key
+from airflows.place import Place
+from airflows.train import check_key
+from airflows.yamlio import Notice
+
+FREE_FORM = ("parameters", "env_variables", "secrets")
+OURS: Mapping[str, str] = {
+    "experiment_name": "each value would make an MLflow experiment of its own; see tracking.experiment",
+    "mlflow_run_name": "each attempt's run is named after it",
+    "idempotency_token": "each attempt has its own",
+    "permissions": "they are the same for a whole sweep",
+}
+
+
+@dataclass(slots=True)
+class KeyNames:
+    """Checks the keys of one sweep.
+
+    Attributes:
+        base: the base's tree, overrides applied.
+        strict: a key of a free-form map that the base lacks is an error.
+        replicate_key: the key that tells replicates apart, empty for none.
+        notices: what people should know, as it is found.
+    """
+
+    base: Mapping[str, Any]
+    strict: bool = False
+    replicate_key: str = ""
+    notices: list[Notice] = field(default_factory=list)
+    _warned: set[str] = field(default_factory=set)
+
+    def coupled(self, text: str, place: Place) -> tuple[str, ...]:
+        """Return the keys of `a, b`, most often one."""
+        parts = [part.strip() for part in _split(text)]
+        if not all(parts):
+            hint = "Coupled keys are separated by commas: parameters.a, parameters.b."
+            place.fail(f"{text!r} is not a key: a part of it is empty.", hint)
+        return tuple(self._checked(part, place) for part in parts)
+
+    def single(self, text: str, place: Place) -> str:
+        """Return the canonical form of one key."""
+        keys = self.coupled(text, place)
+        if len(keys) > 1:
+            place.fail(f"{text!r} names several keys.", "Here each key has a line of its own.")
+        return keys[0]
+
+    def _checked(self, text: str, place: Place) -> str:
+        try:
+            return join_key(check_key(text))
+        except SpecError as exc:
+            raise place.error(exc.message, exc.hint) from exc
+
+    def check_swept(self, key: str, place: Place) -> None:
+        """Check that trials may differ in the key.
+
+        Raises:
+            SpecError: they may not, or the base has something in the way.
+        """
+        top = split_key(key)[0]
+        if top in OURS:
+            place.fail(f"{top} cannot be swept: {OURS[top]}.")
+        self.refuse_replicate_key(key, place)
+        self.check_set(key, place)
+
+    def refuse_replicate_key(self, key: str, place: Place) -> None:
+        """Check that the key is not what tells replicates apart, nor a part of it."""
+        if self.replicate_key and overlap(key, self.replicate_key):
+            place.fail(f"{key} is taken: replicates differ in {self.replicate_key}.")
+
+    def check_set(self, key: str, place: Place) -> None:
+        """Check that the base can be overridden there, and warn where that adds a key.
+
+        Raises:
+            SpecError: it cannot; or it would add a key, and `strict` is set.
+        """
+        try:
+            effective(self.base, {key: None}, strict=True)
+        except SpecError as exc:
+            raise place.error(exc.message, exc.hint) from exc
+        parts = split_key(key)
+        if parts[0] not in FREE_FORM or len(parts) == 1 or get_key(self.base, parts) is not MISSING:
+            return
+        near = nearest(key, self.base_keys(parts[0]))
+        hint = f"Did you mean {near}?" if near else ""
+        message = f"The base has no {key}."
+        if self.strict:
+            place.fail(message, f"{hint} With `strict: true` keys must be in the base.".strip())
+        if key not in self._warned:
+            self._warned.add(key)
+            self.notices.append(place.notice(f"{message} {hint or 'It is added.'}"))
+
+    def base_keys(self, *tops: str) -> Iterator[str]:
+        """Yield the dotted keys that the base has, all of them or those below `tops`."""
+        tree = {top: self.base[top] for top in tops if top in self.base} if tops else self.base
+        yield from _dotted(tree, ())
+
+
+def overlap(one: str, other: str) -> tuple[str, str] | None:
+    """Return (inner, outer) of two keys of which one is the other or a part of it; None for any other two."""
+    parts, theirs = split_key(one), split_key(other)
+    shorter = min(len(parts), len(theirs))
+    if parts[:shorter] != theirs[:shorter]:
+        return None
+    return (one, other) if len(parts) > len(theirs) else (other, one)
+
+
+def _split(text: str) -> Iterator[str]:
+    """Yield what stands between commas, apart from commas in quotes."""
+    quote, before, start = "", ".", 0
+    for at, char in enumerate(text):
+        if quote:
+            quote = "" if char == quote else quote
+        elif char in "'\"" and before in ".,":
+            quote = char
+        elif char == ",":
+            yield text[start:at]
+            start = at + 1
+        before = before if char == " " else char
+    yield text[start:]
+
+
+def _dotted(tree: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[str]:
+    for name, value in tree.items():
+        if above:
+            yield join_key((*above, name))
+        if isinstance(value, Mapping):
+            yield from _dotted(value, (*above, name))
+        elif not above:
+            yield join_key((name,))

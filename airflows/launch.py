@@ -1,0 +1,343 @@
+"""Launch directories: what one attempt runs, written with AI Runtime's file names, and its variables."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+from airflows import ids
+from airflows.backends.base import Job
+from airflows.errors import AirflowsError, SpecError
+from airflows.snapshot import Snapshot, kept_snapshot, root_directory, snapshot
+from airflows.train import ACCELERATORS, TrainConfig, TrainFile, decode
+from airflows.trial import Trial
+from airflows.yamlio import dump
+
+_CODE_FILE = "code.json"
+_NO_VALUES: Mapping[str, Any] = {}
+
+
+class CheckpointSpec(Protocol):
+    """`checkpoint` of a sweep file."""
+
+    @property
+    def dir(self) -> str | None:
+        """Directory that replaces the backend's own for checkpoints."""
+
+    @property
+    def pattern(self) -> str | None:
+        """Glob of what counts as a checkpoint; none for the known forms."""
+
+
+class HasRoot(Protocol):
+    """As much of a backend as concerns launch directories."""
+
+    @property
+    def root(self) -> Path:
+        """The directory that holds launch directories, snapshots and checkpoints."""
+
+
+@dataclass(slots=True)
+class Launcher:
+    """Writes the launch directories of one sweep.
+
+    Attributes:
+        sweep: the sweep's id.
+        root: the backend's root.
+        base: the sweep's train.yaml.
+        base_dir: the directory its relative paths start from.
+        variables: for every job, such as where MLflow is.
+        checkpoint_root: gets `<sweep>/<number>/`.
+        pattern: glob of what counts as a checkpoint, empty for the known forms.
+        code: the snapshot of the base, None when it names no code.
+        notices: what people should know before the first trial.
+    """
+
+    sweep: str
+    root: Path
+    base: TrainFile
+    base_dir: Path
+    variables: Mapping[str, str]
+    checkpoint_root: Path
+    pattern: str
+    code: Snapshot | None = None
+    notices: tuple[str, ...] = ()
+    _codes: dict[str, Snapshot] = field(default_factory=dict)
+    _texts: dict[str, tuple[Any, str]] = field(default_factory=dict)
+    _made: set[Path] = field(default_factory=set)
+
+    @classmethod
+    def open(
+        cls,
+        *,
+        sweep: str,
+        base: TrainFile,
+        backend: HasRoot,
+        tracker_env: Mapping[str, str],
+        experiment_id: str,
+        checkpoint: CheckpointSpec | None = None,
+        base_dir: Path | None = None,
+        code: str = "",
+    ) -> Self:
+        """Return the launcher of a sweep; its code is kept from now on.
+
+        Args:
+            sweep: the sweep's id.
+            base: its train.yaml.
+            backend: says where everything goes.
+            tracker_env: variables that lead a job to MLflow.
+            experiment_id: the MLflow experiment, empty for none.
+            checkpoint: `checkpoint` of the sweep file.
+            base_dir: where relative paths start, when `base` is no file.
+            code: digest of the snapshot that was made when the sweep started. With it the code is not looked
+                at again, so that a new driver goes on with the old code.
+
+        Raises:
+            SpecError: the code cannot be packed as the train.yaml says.
+            AirflowsError: the root cannot be written, or the recorded snapshot is gone.
+        """
+        directory = base_dir or (base.path.parent if base.path else Path()).absolute()
+        variables = dict(tracker_env)
+        if experiment_id:
+            variables["MLFLOW_EXPERIMENT_ID"] = experiment_id
+        kept_in = backend.root / "checkpoints"
+        if checkpoint is not None and checkpoint.dir:
+            kept_in = directory / Path(checkpoint.dir).expanduser()
+        pattern = (checkpoint.pattern if checkpoint is not None else None) or ""
+        made = cls(sweep, backend.root, base, directory, variables, kept_in / sweep, pattern)
+        made._keep_code(code)
+        return made
+
+    def checkpoints(self, number: int) -> tuple[str, str]:
+        """Return (directory, pattern) of a trial's checkpoints, the same for all its attempts."""
+        return str(self.checkpoint_root / str(number)), self.pattern
+
+    def job(self, trial: Trial, tree: Mapping[str, Any], run_id: str) -> Job:
+        """Write an attempt's launch directory and return what a backend needs to run it.
+
+        Writing it again gives the same. Secrets are named in it, never their values.
+
+        Args:
+            trial: whose current attempt it is.
+            tree: the effective train.yaml.
+            run_id: its MLflow run, empty for none.
+
+        Raises:
+            SpecError: the trial's own code cannot be packed.
+            AirflowsError: the directory cannot be written; it is removed.
+        """
+        launch_dir = self.root / "runs" / self.sweep / str(trial.number) / f"a{trial.attempt}"
+        code = self._code_of(tree)
+        files = self._files(tree)
+        checkpoint_dir, pattern = self.checkpoints(trial.number)
+        try:
+            self._write(launch_dir, files, code, Path(checkpoint_dir))
+        except OSError as exc:
+            shutil.rmtree(launch_dir, ignore_errors=True)
+            raise _unwritable(launch_dir, exc) from exc
+        compute = tree["compute"]
+        per_node = ACCELERATORS[compute["accelerator_type"]]
+        timeout = tree.get("timeout_minutes")
+        return Job(
+            token=ids.token(ids.SweepId(self.sweep), trial.number, trial.attempt),
+            sweep=self.sweep,
+            number=trial.number,
+            attempt=trial.attempt,
+            launch_dir=launch_dir,
+            files=files,
+            nodes=int(compute["num_accelerators"]) // per_node,
+            accelerators_per_node=per_node,
+            accelerator_type=compute["accelerator_type"],
+            work_dir=None if code else self.base_dir,
+            env=self._env(trial, tree, run_id, launch_dir, code),
+            secrets=tree.get("secrets") or _NO_VALUES,
+            checkpoint_dir=checkpoint_dir,
+            checkpoint_pattern=pattern,
+            timeout_s=None if timeout is None else float(timeout) * 60,
+        )
+
+    def _env(
+        self, trial: Trial, tree: Mapping[str, Any], run_id: str, launch_dir: Path, code: Snapshot | None
+    ) -> dict[str, str]:
+        env = {name: _text(value) for name, value in (tree.get("env_variables") or _NO_VALUES).items()}
+        env.update(self.variables)
+        if run_id:
+            env["MLFLOW_RUN_ID"] = run_id
+        if code is not None:
+            env["CODE_SOURCE_PATH"] = str(code.path)
+        if tree.get("parameters"):
+            env["HYPERPARAMETERS_PATH"] = str(launch_dir / "hyperparameters.yaml")
+        env["AIRFLOWS_SWEEP"] = self.sweep
+        env["AIRFLOWS_TRIAL"] = str(trial.number)
+        env["AIRFLOWS_ATTEMPT"] = str(trial.attempt)
+        env["AIRFLOWS_CHECKPOINT_DIR"] = str(self.checkpoint_root / str(trial.number))
+        return env
+
+    # Files
+
+    def _files(self, tree: Mapping[str, Any]) -> dict[str, bytes]:
+        files = {"command.sh": str(tree["command"]).encode()}
+        parts = []
+        for key, value in tree.items():
+            text = self._dumped(key, value)
+            if key == "parameters" and value:
+                files["hyperparameters.yaml"] = text.encode()
+                # What stands below a key in block form is the same text, further in.
+                text = "parameters:\n" + "".join(f"  {line}" for line in text.splitlines(keepends=True))
+            parts.append(text)
+        files["training_config.yaml"] = "".join(parts).encode()
+        variables = tree.get("env_variables")
+        if variables:
+            rows = [{"name": name, "value": _text(variables[name])} for name in _in_byte_order(variables)]
+            files["env_vars.json"] = json.dumps(rows).encode()
+        secrets = tree.get("secrets")
+        if secrets:
+            files["secret_env_vars.json"] = json.dumps(_secret_rows(secrets)).encode()
+        return files
+
+    def _dumped(self, key: str, value: Any) -> str:
+        """Return a top-level key as YAML; the tree of the next trial shares what it does not override."""
+        known = self._texts.get(key)
+        if known is not None and known[0] is value:
+            return known[1]
+        text = dump(value) if key == "parameters" and value else dump({key: value})
+        self._texts[key] = (value, text)
+        return text
+
+    def _write(
+        self, launch_dir: Path, files: Mapping[str, bytes], code: Snapshot | None, checkpoints: Path
+    ) -> None:
+        for directory in (launch_dir.parent.parent, checkpoints.parent):
+            if directory not in self._made:
+                directory.mkdir(parents=True, exist_ok=True)
+                self._made.add(directory)
+        for directory in (launch_dir.parent, launch_dir, launch_dir / "logs", checkpoints):
+            try:
+                os.mkdir(directory)  # noqa: PTH102  (one call, no look at what is there: this is a hot path)
+            except FileExistsError:
+                continue
+        for name, content in files.items():
+            # Written over rather than emptied first: should a run be reading it, it sees the same as before.
+            descriptor = os.open(f"{launch_dir}/{name}", os.O_WRONLY | os.O_CREAT, 0o666)
+            try:
+                written = os.write(descriptor, content)
+                while written < len(content):
+                    written += os.write(descriptor, content[written:])
+                os.ftruncate(descriptor, len(content))
+            finally:
+                os.close(descriptor)
+        for sidecar in code.sidecars if code else ():
+            _link(sidecar, launch_dir / sidecar.name)
+
+    # Code
+
+    def _keep_code(self, digest: str) -> None:
+        """Find or make the snapshot of the base, and those of trials with other code."""
+        if self.base.config.code_source is None:
+            where = f"The command runs in {self.base_dir}, since no code_source is given"
+            self.notices = (f"{where}: on AI Runtime it would run in an empty directory.",)
+            return
+        self.code = self._kept(self.base.config, digest) if digest else self._packed(self.base.config)
+        self.notices = self.code.notices
+        recorded = self._read_codes()
+        if recorded.get("base") != self.code.digest:
+            # A first start, or `resume --failed` with corrected code.
+            recorded = {"base": self.code.digest}
+        for key, other in recorded.items():
+            if key != "base":
+                self._codes[key] = self._kept(self._config_with(json.loads(key)), other)
+
+    def _code_of(self, tree: Mapping[str, Any]) -> Snapshot | None:
+        source = tree.get("code_source")
+        if source is None:
+            return None
+        if source is self.base.tree.get("code_source") or source == self.base.tree.get("code_source"):
+            return self.code
+        key = ids.canonical_json(source)
+        if key not in self._codes:
+            self._codes[key] = self._packed(self._config_with(source))
+            self._record_codes()
+        return self._codes[key]
+
+    def _config_with(self, source: Mapping[str, Any]) -> TrainConfig:
+        return decode({**self.base.tree, "code_source": source})
+
+    def _packed(self, config: TrainConfig) -> Snapshot:
+        try:
+            made = snapshot(config, self.base_dir, self.root)
+        except SpecError as exc:
+            exc.file = exc.file or (str(self.base.path) if self.base.path else None)
+            raise
+        if made is None:
+            message = "a code source without a snapshot cannot be packed."
+            raise SpecError(message, field="code_source")
+        return made
+
+    def _kept(self, config: TrainConfig, digest: str) -> Snapshot:
+        wanted = config.code_source.snapshot if config.code_source else None
+        name = root_directory(wanted.root_path, self.base_dir).name if wanted else ""
+        kept = kept_snapshot(self.root, digest, name)
+        if kept is None:
+            message = f"the code snapshot {digest[:12]} of sweep {self.sweep} is no longer in {self.root}."
+            hint = f"Start again with the code as it is now: airflows resume {self.sweep} --failed, or --new."
+            raise AirflowsError(message, hint=hint)
+        return replace(kept, notices=())
+
+    @property
+    def _codes_path(self) -> Path:
+        return self.root / "runs" / self.sweep / _CODE_FILE
+
+    def _read_codes(self) -> dict[str, str]:
+        try:
+            return dict(json.loads(self._codes_path.read_bytes()))
+        except (OSError, ValueError):
+            return {}
+
+    def _record_codes(self) -> None:
+        """Write down which code belongs to which code source, for the next driver."""
+        base = self.code.digest if self.code else ""
+        rows = {"base": base, **{key: code.digest for key, code in self._codes.items()}}
+        path = self._codes_path
+        aside = path.with_suffix(f".{os.getpid()}.tmp")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            aside.write_text(json.dumps(rows), encoding="utf-8")
+            aside.replace(path)
+        except OSError as exc:
+            aside.unlink(missing_ok=True)
+            raise _unwritable(path, exc) from exc
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def _in_byte_order(names: Mapping[str, Any]) -> list[str]:
+    return sorted(names, key=str.encode)
+
+
+def _secret_rows(secrets: Mapping[str, str]) -> list[dict[str, str]]:
+    rows = []
+    for name in _in_byte_order(secrets):
+        scope, _, key = secrets[name].partition("/")
+        rows.append({"name": name, "secret_scope": scope, "secret_key": key})
+    return rows
+
+
+def _link(source: Path, target: Path) -> None:
+    """One copy for all attempts: a patch may be large."""
+    target.unlink(missing_ok=True)
+    try:
+        target.hardlink_to(source)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def _unwritable(path: Path, exc: OSError) -> AirflowsError:
+    message = f"{path} cannot be written: {exc.strerror or exc}."
+    return AirflowsError(message, hint="Free some space there, or set AIRFLOWS_HOME to another place.")

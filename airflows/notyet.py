@@ -1,0 +1,41 @@
+"""What a sweep.yaml may say but this version cannot do yet. Pure. A line goes when its feature comes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from airflows.place import Path, Place
+from airflows.spec import ADAPTIVE, SweepSpec
+
+_BACKENDS = frozenset({"slurm", "kubernetes", "databricks", "burst"})
+
+
+def refuse_not_yet(spec: SweepSpec, place: Place) -> None:
+    """Refuse what is not built yet.
+
+    Args:
+        spec: the sweep file.
+        place: the file as a whole.
+
+    Raises:
+        SpecError: the first such key.
+    """
+    for path, what, instead in _wanted(spec):
+        place.at(*path).fail(f"{what} is not supported yet.", instead)
+
+
+def _wanted(spec: SweepSpec) -> Iterator[tuple[Path, str, str]]:
+    """Yield (path, what it is, what to do instead) of each key that is not supported."""
+    backend = spec.backend["type"]
+    if spec.method in ADAPTIVE:
+        yield ("search", "method"), f"search.method {spec.method}", "Use grid, list, random or sobol."
+    if spec.search.warm_start:
+        yield ("search", "warm_start"), "search.warm_start", "Leave it out."
+    if spec.stop.method not in {None, "nan"}:
+        yield ("stop", "method"), f"Early stopping by {spec.stop.method}", "Leave stop out."
+    if spec.retry.on_out_of_memory is not None:
+        yield ("retry", "on_out_of_memory"), "retry.on_out_of_memory", "Leave it out."
+    if spec.pack is not None:
+        yield ("pack",), "pack", "Leave it out."
+    if backend in _BACKENDS:
+        yield ("backend",), f"Backend {backend}", "Use local."

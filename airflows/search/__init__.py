@@ -1,0 +1,1 @@
+"""How points are chosen from a space: counted off (`enumerate`) or drawn (`draws`)."""

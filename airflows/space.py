@@ -1,0 +1,149 @@
+"""The points of a sweep, from a space and a way of choosing: lazily, in a fixed order, from any one on."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from airflows.axes import Overrides, Point, Space
+from airflows.domains import Listed
+from airflows.errors import SpecError
+from airflows.search.draws import PATIENCE, Draws, random_shares
+from airflows.search.enumerate import Grid
+
+Method = Literal["grid", "list", "random", "sobol"]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How points are chosen from a space.
+
+    Attributes:
+        method: what chooses them.
+        trials: most points, None for no limit.
+        seed: makes draws what they are.
+    """
+
+    method: Method
+    trials: int | None = None
+    seed: int = 0
+
+
+class Expansion:
+    """The points of a sweep, in order. Walking it twice, or from the middle, gives the same points.
+
+    `include` rows come after the points of a grid, and before those that are drawn.
+    """
+
+    def __init__(self, space: Space, choice: Choice) -> None:
+        """Prepare the points; nothing is listed yet.
+
+        Raises:
+            SpecError: the method cannot choose from this space, or no point is left.
+            MissingExtraError: the method needs a package that is not installed.
+        """
+        self._space = space
+        self._choice = choice
+        self._grid: Grid | None = None
+        self._draws: Draws | None = None
+        if choice.method == "grid":
+            self._grid = Grid(space)
+        elif choice.method != "list":
+            self._draws = Draws.of(space, choice.method, choice.seed)
+        kept = [row for row in space.include if not space.is_excluded(row)]
+        self._rows = [row for row in kept if self._grid is None or not space.contains(row)]
+        self.duplicates_dropped = self._count_duplicates(len(kept) - len(self._rows))
+        if self._is_empty():
+            raise _nothing_left(space, self._grid or (self._draws.grid if self._draws else None))
+
+    def points(self, start: int = 0) -> Iterator[Point]:
+        """Yield the points from number `start` on."""
+        stop = self._choice.trials
+        chosen = self._all(start)
+        if stop is not None:
+            chosen = itertools.islice(chosen, max(0, stop - start))
+        return map(Point, itertools.count(start), chosen)
+
+    def count(self) -> int | None:
+        """Return how many points there are, without listing them; None when nobody can know.
+
+        For draws from an endless space it is `search.trials`.
+        """
+        rows, trials = len(self._rows), self._choice.trials
+        total: int | None = rows
+        if self._grid is not None:
+            total = rows + self._grid.count
+        elif self._draws is not None:
+            own = self._draws.count
+            inside = sum(self._space.contains(row) for row in self._rows)
+            total = None if own is None else rows + own - inside
+        if total is None or trials is None:
+            return trials if total is None else total
+        return min(total, trials)
+
+    def _is_empty(self) -> bool:
+        if self._rows or self._draws is None or self._draws.grid is not None:
+            return self.count() == 0
+        # Asked of random draws whatever the method, which spares the import of scipy.
+        return next(Draws(self._space, "random", 0, None).points(), None) is None
+
+    def _all(self, start: int) -> Iterator[Overrides]:
+        rows = (dict(row) for row in self._rows)
+        if self._grid is not None:
+            if start < self._grid.count:
+                return itertools.chain(self._grid.points(start), rows)
+            return itertools.islice(rows, start - self._grid.count, None)
+        if self._draws is not None:
+            return itertools.islice(itertools.chain(rows, self._draws.points(self._rows)), start, None)
+        return itertools.islice(rows, start, None)
+
+    def _count_duplicates(self, rows: int) -> int:
+        """Return how many points, or values where points cannot be counted, the file names again."""
+        rows += self._space.repeated_rows
+        if self._grid is not None:
+            return rows + self._grid.repeats
+        domains = (axis.domain for axis in self._space.axes) if self._draws is not None else ()
+        return rows + sum(sum(d.repeats.values()) for d in domains if isinstance(d, Listed))
+
+
+def _nothing_left(space: Space, grid: Grid | None) -> SpecError:
+    """Return the error that names the rule which removed most."""
+    removed = [sum(rule.removes(row) for row in space.include) for rule in space.exclude]
+    is_counted = grid is not None or not space.axes
+    if grid is not None:
+        tried = grid.removed()
+    else:
+        made = _samples(space) if space.axes else []
+        tried = [sum(map(rule.removes, made)) for rule in space.exclude]
+    removed = [rows + points for rows, points in zip(removed, tried, strict=True)]
+    if not any(removed):
+        return SpecError("0 trials left: the space has no point.", field="space")
+    most = removed.index(max(removed))
+    counted = f" ({removed[most]})" if is_counted else ""
+    message = (
+        f"0 trials left: the exclude rules remove every point, {space.exclude[most]} most of them{counted}."
+    )
+    return SpecError(message, field=f"exclude[{most}]", hint="Loosen that rule, or add values.")
+
+
+def _samples(space: Space) -> list[Overrides]:
+    draws, shares = Draws(space, "random", 0, None), random_shares(space, 0)
+    return [draws.drawn(shares(number)) for number in range(PATIENCE)]
+
+
+class Expandable(Protocol):
+    """A sweep that was loaded; see `airflows.sweepfile`."""
+
+    @property
+    def expansion(self) -> Expansion:
+        """Its points."""
+
+
+def expand(sweep: Expandable) -> Expansion:
+    """Return the points of a loaded sweep."""
+    return sweep.expansion
+
+
+__all__ = ["Choice", "Expandable", "Expansion", "Method", "Point", "Space", "expand"]

@@ -1,0 +1,105 @@
+import pytest
+
+from airflows.cli.progress import PLAIN_EVERY_S, Pace, PlainLines, Reporter, left_text, words_for
+from airflows.cli.terminal import Session
+from airflows.engine.observers import Snapshot
+from airflows.ledger import Change
+from airflows.testing.fake import ManualClock
+from airflows.trial import Event, EventKind, Handle, Reason, State, Trial, advance
+
+
+class Notes(Session):
+    """A session that keeps what it would tell."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def note(self, *lines: str) -> None:
+        self.lines += lines
+
+
+def snapshot(ended: int, *, at: float = 0.0, total: int | None = 10, **fields) -> Snapshot:
+    counts = {State.SUCCEEDED: ended, State.RUNNING: 2}
+    return Snapshot("lr-7f3a9c", at, total, counts, **({"best": None} | fields))
+
+
+def failure(number: int, signature: str = "error: N", *, final: bool = True) -> Change:
+    trial = Trial(
+        "lr-7f3a9c", number, number, 0, State.RUNNING, backend="local", handle=Handle(f"local:{number}")
+    )
+    kind = EventKind.FAILED if final else EventKind.RETRIED
+    event = Event(
+        kind, 1.0, Reason.ERROR, "The command exited with an error.", changes={"signature": signature}
+    )
+    return Change(trial, advance(trial, event), event, "token")
+
+
+def test_words_say_what_ended_runs_and_is_best():
+    words = words_for(snapshot(3, best=(0.5, 7), note="MLflow is away"))
+    assert words == "3 of 10 ended, 2 running, best 0.5 (trial 7); MLflow is away"
+
+
+def test_a_plain_line_comes_on_change_and_not_too_often():
+    session, clock = Notes(), ManualClock(0.0)
+    lines = PlainLines(session, clock)
+    for at, words in [
+        (0, "a"),
+        (1, "b"),
+        (PLAIN_EVERY_S, "b"),
+        (PLAIN_EVERY_S * 3, "b"),
+        (PLAIN_EVERY_S * 4, "c"),
+    ]:
+        clock.now = at
+        lines.show(snapshot(0), words, "")
+    assert session.lines == ["lr-7f3a9c: a", "lr-7f3a9c: b", "lr-7f3a9c: c"]
+
+
+def test_the_rest_is_estimated_from_the_pace_since_watching_began():
+    pace = Pace()
+    assert pace.left_s(4, 10, 100.0) is None
+    assert pace.left_s(6, 10, 120.0) == pytest.approx(40.0)
+    assert pace.left_s(10, 10, 130.0) is None
+    assert pace.left_s(6, None, 130.0) is None
+
+
+def test_how_long_is_left_is_said_only_when_known():
+    assert left_text(40.0) == ", about 40s left"
+    assert left_text(None) == ""
+
+
+def test_a_failure_names_trial_backend_handle_reason_and_what_to_do():
+    session = Notes()
+    Reporter(session).on_changes([failure(3)])
+    told = "\n".join(session.lines)
+    assert "lr-7f3a9c/3.0 failed on local (local:3): The command exited with an error." in told
+    assert "airflows logs lr-7f3a9c/3 --attempt 0" in told
+    assert "airflows resume lr-7f3a9c --failed" in told
+
+
+def test_a_failure_that_is_retried_does_not_ask_for_a_resume():
+    session = Notes()
+    Reporter(session).on_changes([failure(3, final=False)])
+    told = "\n".join(session.lines)
+    assert "to be tried again" in told
+    assert "resume" not in told
+
+
+def test_equal_failures_are_told_once_in_full():
+    session = Notes()
+    Reporter(session).on_changes([failure(0), failure(1)])
+    assert sum("next:" in line for line in session.lines) == 1
+    assert session.lines[-1] == "lr-7f3a9c/1.0 failed as lr-7f3a9c/0.0 did"
+
+
+def test_many_failures_do_not_flood_the_screen():
+    session = Notes()
+    Reporter(session).on_changes([failure(number, f"error: {number}") for number in range(100)])
+    assert len(session.lines) < 20
+    assert "only counted" in session.lines[-1]
+
+
+def test_changes_are_handed_on():
+    seen = []
+    Reporter(Notes(), on_attempt=seen.append).on_changes([failure(0)])
+    assert len(seen) == 1
