@@ -157,8 +157,10 @@ def _read_include(reader: _Reader, include: Sequence[Mapping[str, Any]]) -> int:
     for key, where in columns.items():
         for at, value in zip(where, _column(reader, key, [named[at][key] for at in where]), strict=True):
             named[at][key] = value
-    distinct = {canonical_json(row): row for row in reversed(named)}
-    reader.rows += reversed(distinct.values())
+    distinct: dict[str, Overrides] = {}
+    for row in named:
+        distinct.setdefault(canonical_json(row), row)
+    reader.rows += distinct.values()
     return len(named) - len(distinct)
 
 

@@ -64,7 +64,10 @@ def _as_text(tags: object) -> object:
 def _distinct(values: object) -> object:
     if not isinstance(values, list):
         return values
-    return list({canonical_json(value): value for value in reversed(values)}.values())[::-1]
+    first: dict[str, Any] = {}
+    for value in values:
+        first.setdefault(canonical_json(value), value)
+    return list(first.values())
 
 
 _DURATION_SCHEMA = WithJsonSchema({"type": "string", "pattern": PATTERN, "examples": ["90s", "12h", "1h30m"]})

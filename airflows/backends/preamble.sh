@@ -155,23 +155,27 @@ end_early() {
   done
 }
 
-# Fill `found` with the living processes of the attempt; false when there are none.
+# Find the living processes of the attempt; false when there are none.
 members() {
-  local groups file
+  local groups pid
   printf -v groups '%s|' "${pids[@]}"
-  found=()
-  while IFS=/ read -r _ _ file _; do found+=("$file"); done < <(
-    command -p grep -lzxF "AIRFLOWS_TOKEN=$token" /proc/[0-9]*/environ
+  # Those of the nodes' own process groups, and those that left for another one.
+  grouped=() outside=()
+  while IFS=/ read -r _ _ pid _; do grouped[pid]=1; done < <(
     command -p grep -lE "^[0-9]+ \(.*\) [^ZX] [0-9]+ (${groups%|}) " /proc/[0-9]*/stat
   )
-  ((${#found[@]}))
+  while IFS=/ read -r _ _ pid _; do [[ ${grouped[pid]-} ]] || outside+=("$pid"); done < <(
+    command -p grep -lzxF "AIRFLOWS_TOKEN=$token" /proc/[0-9]*/environ
+  )
+  ((${#grouped[@]} + ${#outside[@]}))
 }
 
+# Each process gets the signal once: a second SIGTERM means "at once" to many programs.
 send() {
   local pid
   members
   for pid in "${pids[@]}"; do kill "-$1" -- "-$pid"; done
-  for pid in "${found[@]}"; do kill "-$1" "$pid"; done
+  for pid in "${outside[@]}"; do kill "-$1" "$pid"; done
   return 0
 }
 
@@ -180,15 +184,25 @@ stop_timer() {
   timer=''
 }
 
+# Kill what the command left behind, and see it gone.
+clear_away() {
+  local pid left='' tries
+  for pid in "${pids[@]}"; do kill -KILL -- "-$pid" && left=1; done
+  # Looking through all processes costs more than a short command itself, and one that succeeds within a
+  # second having put something into another session is rare.
+  [[ $left ]] || (($1 != 0 || SECONDS > 1)) || return
+  for ((tries = 0; tries < 100; tries++)); do
+    members || return
+    send KILL
+    command -p sleep 0.01
+  done
+}
+
 # Usage: finish CODE WORD
 finish() {
   is_over=1
   stop_timer
-  local pid
-  for pid in "${pids[@]}"; do kill -KILL -- "-$pid"; done
-  # Looking through all processes costs more than a short command itself, and what left its session
-  # without a trace within a second is rare.
-  if (($1 != 0 || SECONDS > 1)) && ((${#pids[@]})); then send KILL; fi
+  if ((${#pids[@]})); then clear_away "$1"; fi
   local from=${AIRFLOWS_RESUME_FROM-}
   from=${from//\\/\\\\}
   from=${from//\"/\\\"}

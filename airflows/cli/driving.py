@@ -24,7 +24,7 @@ from airflows.documents import (
 )
 from airflows.engine.results import SweepResults, exit_status, gather
 from airflows.errors import AirflowsError
-from airflows.ledger import Ledger, SweepRow
+from airflows.ledger import Ledger, SweepRow, SweepState
 from airflows.trial import EventKind
 
 if TYPE_CHECKING:
@@ -145,8 +145,8 @@ def ended_lines(session: Session, ledger: Ledger, results: SweepResults) -> list
     )
     if row.message:
         lines.append(row.message)
-    if document["trials"]["failed"]:
-        # The message has the first cause's signature already when identical failures stopped the sweep.
+    if document["trials"]["failed"] or row.state is SweepState.FAILED:
+        # The message names the cause already when identical failures stopped the sweep.
         causes = causes_of(row.id, ledger.attempts(row.id))
         lines += render.causes_lines([c for c in causes if c["signature"] not in row.message], style)
         lines.append(f"After a fix: airflows resume {row.id} --failed")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from airflows.cli.render import counts_text
+from airflows.cli.render import counts_text, handle_text
 from airflows.cli.table import number_text, one_line
 from airflows.cli.terminal import Session
 from airflows.documents import counts_document
@@ -50,22 +50,26 @@ class PlainLines:
 
     session: Session
     clock: Callable[[], float] = time.monotonic
-    _last: str = ""
+    _shown: str = ""
+    _latest: str = ""
     _due: float = float("-inf")
 
     def show(self, snapshot: Snapshot, words: str, left: str) -> None:
         """Print the words when they are due and new."""
         now = self.clock()
-        if words != self._last and now >= self._due:
-            self._last, self._due = words, now + PLAIN_EVERY_S
-            self.session.note(f"{snapshot.sweep}: {words}{left}")
+        self._latest = f"{snapshot.sweep}: {words}"
+        if self._latest != self._shown and now >= self._due:
+            self._shown, self._due = self._latest, now + PLAIN_EVERY_S
+            self.session.note(f"{self._latest}{left}")
 
     def note(self, *lines: str) -> None:
         """Print lines."""
         self.session.note(*lines)
 
     def close(self) -> None:
-        """Do nothing."""
+        """Print how it stands, when that is news."""
+        if self._latest != self._shown:
+            self.session.note(self._latest)
 
 
 class Quiet:
@@ -249,7 +253,7 @@ def failure_lines(change: Change, tail: Sequence[str], session: Session) -> list
     trial, style = change.before, session.note_style
     is_final = change.after.state is State.FAILED
     where = f" on {trial.backend}" if trial.backend else ""
-    held = f" ({trial.handle})" if trial.handle else ""
+    held = f" ({handle_text(trial.handle)})" if trial.handle else ""
     what = style.paint("failed", "red") if is_final else style.paint("failed, to be tried again", "yellow")
     lines = [f"{trial.id}.{trial.attempt} {what}{where}{held}: {one_line(change.event.detail)}"]
     lines += [f"  | {one_line(line)}" for line in tail]

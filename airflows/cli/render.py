@@ -12,6 +12,7 @@ from airflows.cli.table import (
     overrides_text,
     seconds_between,
     short_keys,
+    shortened,
     table,
     value_text,
     when,
@@ -29,6 +30,7 @@ _LOOKS = {
     "running": "cyan",
 }
 _MOST_NUMBERS = 8
+_HANDLE_WIDTH = 24
 
 
 def state_text(state: str, style: Style) -> str:
@@ -101,12 +103,17 @@ def trials_lines(trials: Sequence[Document], style: Style) -> list[str]:
             str(trial["attempt"]),
             number_text(trial["value"]),
             took_text(trial),
-            trial["handle"] or "",
+            handle_text(trial["handle"]),
             overrides_text(trial["overrides"], names),
         )
         for trial in trials
     ]
     return table(header, rows, style, right=frozenset({"ATTEMPT", "VALUE", "TOOK"}))
+
+
+def handle_text(handle: str | None, width: int = _HANDLE_WIDTH) -> str:
+    """Return a backend's own id, which may be long."""
+    return shortened(handle or "", width)
 
 
 # get
@@ -222,7 +229,7 @@ def _attempt_lines(attempt: Document, trial: Document, style: Style) -> list[str
         f"  {line}"
         for line in fields_lines(
             [
-                ("handle", attempt["handle"] or ""),
+                ("handle", handle_text(attempt["handle"], style.width)),
                 ("exit code", "" if attempt["exit_code"] is None else str(attempt["exit_code"])),
                 ("resumed from", attempt["resumed_from"] or ""),
                 ("files", attempt["launch_dir"]),
@@ -255,8 +262,8 @@ def event_text(event: Document, attempt: Document) -> str:
     words: str = _STORY.get(event["kind"], event["kind"])
     if event["kind"] == "started" and attempt["host"]:
         words += f" on {attempt['host']}"
-    why = [word for word in (event["reason"], event["detail"]) if word]
-    return one_line(f"{words}: {': '.join(why)}" if why else words)
+    why = event["detail"] or event["reason"]
+    return one_line(f"{words}: {why}" if why else words)
 
 
 # results

@@ -290,7 +290,11 @@ class BackendContract:
     def test_a_cancelled_command_gets_the_signal_and_time_to_save(
         self, backend: Backend, make_job: MakeJob
     ) -> None:
-        command = "trap 'echo saving; sleep 0.2; echo saved; exit 1' TERM; echo started; while :; do sleep 0.05; done"
+        command = """
+            trap 'echo saving; sleep 0.2; echo saved; exit 1' TERM
+            echo started
+            while :; do sleep 0.05 || :; done
+        """
         handle = self.start(backend, make_job(command))
         self.until_logged(backend, handle, "started")
 

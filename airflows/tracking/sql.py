@@ -27,6 +27,7 @@ from airflows.tracking.uris import shown_uri
 
 # SQLite allows 32,766 bound values in a statement, 999 before version 3.32.
 _PAGE = 500
+_HISTORIES = 8
 
 _runs: sa.Table = models.SqlRun.__table__
 _tags: sa.Table = models.SqlTag.__table__
@@ -135,11 +136,15 @@ class SqlRuns:
         return found
 
     def histories(self, run_ids: Sequence[str], metric: str) -> Iterator[tuple[str, Sequence[MetricPoint]]]:
-        """Yield all values of a metric for each of these runs, one run in memory at a time."""
-        for run_id in run_ids:
+        """Yield all values of a metric for each of these runs, a few runs in memory at a time."""
+        for start in range(0, len(run_ids), _HISTORIES):
+            found: dict[str, list[MetricPoint]] = {
+                run_id: [] for run_id in run_ids[start : start + _HISTORIES]
+            }
             with asking(self._uri), self._store.ManagedSessionMaker() as session:
-                points = [_point(*row) for row in session.execute(_HISTORY, {"id": run_id, "metric": metric})]
-            yield run_id, points
+                for run_id, *values in session.execute(_HISTORY, {"ids": list(found), "metric": metric}):
+                    found[run_id].append(_point(*values))
+            yield from found.items()
 
     def find(self, experiment_id: str, tags: Mapping[str, str]) -> Iterator[FoundRun]:
         """Yield the active runs that have all these tags, in pages ordered by id."""
@@ -258,6 +263,6 @@ _LATEST = (
     .join_from(_runs, _latest, _latest.c.run_uuid == _runs.c.run_uuid, isouter=True)
     .where(_runs.c.run_uuid.in_(_ids), _is_active)
 )
-_HISTORY = sa.select(_metrics.c.step, _metrics.c.value, _metrics.c.timestamp, _metrics.c.is_nan).where(
-    _metrics.c.run_uuid == sa.bindparam("id"), _metrics.c.key == sa.bindparam("metric")
-)
+_HISTORY = sa.select(
+    _metrics.c.run_uuid, _metrics.c.step, _metrics.c.value, _metrics.c.timestamp, _metrics.c.is_nan
+).where(_metrics.c.run_uuid.in_(_ids), _metrics.c.key == sa.bindparam("metric"))

@@ -326,3 +326,24 @@ def test_an_exit_file_that_is_not_whole_is_no_exit_status(backend, make_job, sui
     (job.launch_dir / "exit.json").write_text('{"exit_code": 0, "wo')
 
     assert backend.poll([handle])[handle].exit_code is None
+
+
+def test_every_process_gets_the_signal_once(backend, make_job, suite, tmp_path):
+    program = (
+        "import os, signal, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: print('signal', os.getpid(), flush=True))\n"
+        "print('started', os.getpid(), flush=True)\n"
+        "while True: time.sleep(600)"
+    )
+    (tmp_path / "program.py").write_text(program)
+    start = f"{sys.executable} {tmp_path}/program.py"
+    handle = suite.start(backend, make_job(f"setsid {start} & {start} & {start}"))
+    while len(suite.lines(backend, handle)) < 3:
+        backend.wait(0.05)
+
+    backend.cancel([handle])
+    suite.end(backend, handle)
+
+    lines = [line.split() for line in suite.lines(backend, handle)]
+    started = sorted(pid for word, pid in lines if word == "started")
+    assert sorted(pid for word, pid, *_ in lines if word == "signal") == started

@@ -3,7 +3,7 @@
 import copy
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflows.errors import SpecError
@@ -21,6 +21,7 @@ trees = st.recursive(
 mappings = st.dictionaries(names, trees, max_size=3)
 
 
+@settings(deadline=None)
 @given(parts)
 def test_a_joined_key_splits_into_its_parts(given_parts):
     assert split_key(join_key(given_parts)) == given_parts
@@ -120,6 +121,7 @@ def test_untouched_branches_are_shared_and_touched_ones_are_not():
     assert tree["parameters"]["opt"] == {"name": "adam"}
 
 
+@settings(deadline=None)
 @given(mappings, st.dictionaries(keys, trees, max_size=4))
 def test_effective_is_what_setting_each_key_on_a_deep_copy_gives(tree, overrides):
     before = copy.deepcopy((tree, overrides))

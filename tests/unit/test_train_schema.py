@@ -1,6 +1,7 @@
 """Keys of train.yaml, and the JSON Schema that editors are given."""
 
 import json
+from functools import cache
 from importlib.resources import files
 
 import jsonschema
@@ -23,6 +24,7 @@ REWRITE = (
 )
 
 
+@cache
 def validator() -> jsonschema.Draft202012Validator:
     jsonschema.Draft202012Validator.check_schema(json_schema())
     return jsonschema.Draft202012Validator(json_schema())
@@ -50,7 +52,8 @@ def test_the_schema_takes_every_accepted_case(config_cases):
     accepted = [case for case in config_cases if case["ok"] and not case["overrides"]]
 
     assert len(accepted) > 25
-    assert [c["name"] for c in accepted if not validator().is_valid(yaml.safe_load(c["yaml"]))] == []
+    check = validator()
+    assert [case["name"] for case in accepted if not check.is_valid(yaml.safe_load(case["yaml"]))] == []
 
 
 @pytest.mark.parametrize(

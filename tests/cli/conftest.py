@@ -1,0 +1,147 @@
+"""The command as a person types it: a process of its own, in a directory and a home of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+AIRFLOWS = Path(sys.executable).parent / "airflows"
+PATIENCE_S = 60
+
+TRAIN = {
+    "experiment_name": "demo",
+    "command": "true",
+    "compute": {"accelerator_type": "GPU_1xA10", "num_accelerators": 1},
+    "parameters": {"lr": 0.01, "opt": "adam", "seed": 0},
+}
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command did."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The one document on stdout."""
+        return json.loads(self.out)
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """The documents on stdout, a line each."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    @property
+    def error(self) -> str:
+        """What a person is told of an error: one paragraph."""
+        (line,) = [line for line in self.err.splitlines() if line.startswith("error: ")]
+        assert "Traceback" not in self.err
+        return line
+
+
+class Cli:
+    """Runs `airflows` in a directory."""
+
+    def __init__(self, directory: Path, home: Path) -> None:
+        self.directory = directory
+        self.home = home
+        self.env = {**os.environ, "AIRFLOWS_HOME": str(home), "TERM": "dumb", "TZ": "UTC"}
+        self.processes: list[subprocess.Popen[str]] = []
+
+    def __call__(self, *words: str | Path, env: Mapping[str, str] | None = None) -> Done:
+        done = subprocess.run(
+            [AIRFLOWS, *words],
+            cwd=self.directory,
+            env={**self.env, **(env or {})},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    def start(self, *words: str | Path) -> subprocess.Popen[str]:
+        """Start a command that is ended with the test."""
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(
+            [AIRFLOWS, *words],
+            cwd=self.directory,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            stdout=pipe,
+            stderr=pipe,
+            text=True,
+            preexec_fn=_default_signals,
+        )
+        self.processes.append(process)
+        return process
+
+    def write(self, name: str, content: Any) -> Path:
+        """Write a file: a tree as YAML, text as it is."""
+        path = self.directory / name
+        path.write_text(content if isinstance(content, str) else yaml.safe_dump(content, sort_keys=False))
+        return path
+
+    def sweep_file(self, command: str = "true", *, file: str = "sweep.yaml", **fields: Any) -> Path:
+        """Write a sweep of three trials without MLflow, its base inline."""
+        tree = {
+            "name": "lr",
+            "base": {**TRAIN, "command": command},
+            "space": {"parameters.lr": [0.1, 0.2, 0.3]},
+            "tracking": {"uri": "none"},
+            "retry": {"max": 0},
+        }
+        return self.write(file, tree | fields)
+
+    def wait_for(self, is_so: Any, what: str) -> None:
+        """Return when something is so.
+
+        Args:
+            is_so: asked again and again.
+            what: for the message when it never is.
+        """
+        deadline = time.monotonic() + PATIENCE_S
+        while not is_so():
+            assert time.monotonic() < deadline, f"waited in vain for {what}"
+            time.sleep(0.05)
+
+    def states(self, sweep: str = "lr") -> dict[str, int]:
+        """Return how many trials are in each state."""
+        done = self("get", sweep, "-o", "json")
+        return done.document["trials"] if done.status == 0 else {}
+
+    def launches(self) -> list[str]:
+        """Return the attempts that were ever launched, as NUMBER/aATTEMPT."""
+        return sorted("/".join(path.parts[-3:-1]) for path in self.home.glob("runs/*/*/a*/exit.json"))
+
+
+def _default_signals() -> None:
+    # A test run in the background ignores SIGINT, and so would its children.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def cli(tmp_path, home) -> Iterator[Cli]:
+    """The command in an empty directory, with a home that does not exist yet."""
+    directory = tmp_path / "work"
+    directory.mkdir()
+    made = Cli(directory, home)
+    yield made
+    for process in made.processes:
+        process.kill()
+        process.communicate()
+    if home.exists():
+        made("cancel", "--all", "--yes")
