@@ -1,6 +1,6 @@
 """What "best" means: the `objective` of a sweep.yaml. Pure."""
 
-from __future__ import annotations
+# No postponed annotations here: pydantic would compile each of them, at every start.
 
 import math
 import re
@@ -121,7 +121,7 @@ class Objective(BaseModel):
         description="Which of the logged values counts: last, best, {mean_of_last: n} or {at_step: n}.",
     )
     constraints: list[_Constraint] = Field(
-        default_factory=list,
+        [],
         description="Bounds such as `latency_ms <= 20`; a trial that breaks one never wins.",
     )
     across_replicates: Literal["mean", "median", "worst"] = Field(

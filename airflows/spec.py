@@ -1,6 +1,6 @@
 """The sweep.yaml as typed objects: every key, its default and what it is for. Pure."""
 
-from __future__ import annotations
+# No postponed annotations here: pydantic would compile each of them, at every start.
 
 import math
 import re
@@ -102,7 +102,7 @@ class Search(_Part):
         0, ge=0, description="Makes drawn points what they are: the same seed, the same points."
     )
     warm_start: list[str] = Field(
-        default_factory=list,
+        [],
         description="Earlier sweeps whose finished trials an adaptive method learns from.",
     )
 
@@ -226,7 +226,7 @@ class Tracking(_Part):
         dict[str, str],
         BeforeValidator(_as_text),
         WithJsonSchema({"type": "object", "additionalProperties": _SCALAR}),
-    ] = Field(default_factory=dict, description="MLflow tags of the parent run and of every trial.")
+    ] = Field({}, description="MLflow tags of the parent run and of every trial.")
 
 
 _WHEN: dict[str, Any] = {
@@ -300,18 +300,14 @@ class SweepSpec(_Part):
         Any,
         WithJsonSchema({"anyOf": [_KEY_VALUES, {"type": "array", "items": {"type": "string"}}]}),
     ] = Field(None, description="Applied to every trial first: a mapping, or a list of KEY=VALUE.")
-    space: Domains = Field(default_factory=dict, description="Override key to the values it takes.")
-    include: Rows = Field(
-        default_factory=list, description="Further points, each a mapping of override keys."
-    )
-    exclude: Rows = Field(
-        default_factory=list, description="Points that have all values of a row are dropped."
-    )
+    space: Domains = Field({}, description="Override key to the values it takes.")
+    include: Rows = Field([], description="Further points, each a mapping of override keys.")
+    exclude: Rows = Field([], description="Points that have all values of a row are dropped.")
     search: Search = Field(default_factory=Search, description="How points are chosen from the space.")
     replicates: Replicates | None = Field(None, description="Runs of each point that differ in one key.")
     objective: Objective | None = Field(None, description="What best means.")
     objectives: list[Objective] = Field(
-        default_factory=list, description="Two or more objectives, for a Pareto front instead of a winner."
+        [], description="Two or more objectives, for a Pareto front instead of a winner."
     )
     stop: Stop = Field(default_factory=Stop, description="Early stopping.")
     limits: Limits = Field(default_factory=Limits, description="What may be spent, and when to give up.")

@@ -61,9 +61,7 @@ class Drive:
             TrackingUnavailableError: MLflow was away for long and nothing else was left to do.
         """
         ledger = self.site.ledger
-        lease = ledger.hold(
-            sweep, self.owner, now=self.clock(), ttl_s=LEASE_TTL_S, token=self.new_token()
-        )
+        lease = ledger.hold(sweep, self.owner, now=self.clock(), ttl_s=LEASE_TTL_S, token=self.new_token())
         try:
             row = ledger.sweep(sweep)
             if row.ended_at is None:
@@ -78,9 +76,7 @@ class Drive:
             ledger.update_sweep(lease, wish=Wish.RUN)
         opened = self.site.open_tracking(row)
         if opened.parent_run_id != row.parent_run_id:
-            ledger.update_sweep(
-                lease, experiment_id=opened.experiment_id, parent_run_id=opened.parent_run_id
-            )
+            ledger.update_sweep(lease, experiment_id=opened.experiment_id, parent_run_id=opened.parent_run_id)
         row = ledger.sweep(row.id)
         self.driver = self.build(row, lease)
         if self.is_paused:

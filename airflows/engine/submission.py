@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +24,8 @@ from airflows.tracking import Tracker, TrialRun
 from airflows.train import ACCELERATORS, effective
 from airflows.trial import Event, EventKind, Handle, Reason, Trial
 
-_UNSENT_WAIT_S = 5.0
+_UNSENT_WAIT_S = 1.0
+_LONGEST_UNSENT_WAIT_S = 60.0
 
 
 @dataclass(slots=True)
@@ -59,6 +61,7 @@ class Submission:
         self._clock = clock
         # After a crash an MLflow run may exist that the ledger does not know: these are looked up first.
         self._uncertain: set[int] = set()
+        self._times_unsent: Counter[int] = Counter()
 
     def doubt(self, trials: Sequence[Trial]) -> None:
         """Remember trials whose MLflow run may have been made by a driver that died."""
@@ -92,13 +95,13 @@ class Submission:
             runs = self._make_runs(trials, overrides)
         except TrackingUnavailableError as exc:
             outcome.note = f"{exc} Submitting waits for it."
-            outcome.events = [(t, _unsent(now, str(exc))) for t in trials]
+            outcome.events = [(t, self._unsent(t, now, str(exc))) for t in trials]
             return outcome
         jobs = self._make_jobs(trials, overrides, runs, now, outcome)
         if jobs and outcome.error is None:
             self._hand_over(jobs, runs, outcome)
         elif jobs:
-            outcome.events += [(t, _unsent(now, "", runs.get(t.number, ""))) for t, _ in jobs]
+            outcome.events += [(t, self._unsent(t, now, "", runs.get(t.number, ""))) for t, _ in jobs]
         return outcome
 
     def _make_runs(
@@ -139,7 +142,7 @@ class Submission:
         for trial in trials:
             run_id = runs.get(trial.number, "")
             if outcome.error is not None:
-                outcome.events.append((trial, _unsent(now, "", run_id)))
+                outcome.events.append((trial, self._unsent(trial, now, "", run_id)))
                 continue
             try:
                 job = self._launcher.job(trial, effective(self._base, overrides[trial.number]), run_id)
@@ -148,7 +151,7 @@ class Submission:
                 outcome.events.append((trial, _rejected(now, str(exc), run_id)))
             except AirflowsError as exc:
                 outcome.error = exc
-                outcome.events.append((trial, _unsent(now, str(exc), run_id)))
+                outcome.events.append((trial, self._unsent(trial, now, str(exc), run_id)))
         return jobs
 
     def _hand_over(
@@ -161,33 +164,36 @@ class Submission:
         # An accepted run may have started any time until now, not just since the tick began.
         answered_at = self._clock()
         for (trial, _), answer in zip(jobs, answers, strict=True):
-            outcome.events.append((trial, _answered(answer, runs.get(trial.number, ""), answered_at)))
+            event = self._answered(trial, answer, runs.get(trial.number, ""), answered_at)
+            outcome.events.append((trial, event))
             if isinstance(answer, SubmitAmbiguousError):
                 outcome.note = str(answer)
+
+    def _answered(self, trial: Trial, answer: Handle | SubmitError, run_id: str, now: float) -> Event:
+        """Return the transition for a backend's answer; an ambiguous one stamps the claim afresh."""
+        match answer:
+            case SubmitUnsentError():
+                return self._unsent(trial, now, str(answer), run_id)
+            case SubmitRejectedError():
+                return _rejected(now, str(answer), run_id)
+            case SubmitError():
+                return Event(EventKind.RECLAIMED, now, detail=str(answer), changes={"run_id": run_id})
+            case _:
+                self._times_unsent.pop(trial.number, None)
+                return Event(EventKind.ACCEPTED, now, facts={"handle": answer}, changes={"run_id": run_id})
+
+    def _unsent(self, trial: Trial, now: float, detail: str, run_id: str = "") -> Event:
+        """Back to PENDING; whatever keeps it from being sent is asked again ever more seldom."""
+        wait = min(_UNSENT_WAIT_S * 2 ** min(self._times_unsent[trial.number], 10), _LONGEST_UNSENT_WAIT_S)
+        self._times_unsent[trial.number] += 1
+        changes: dict[str, Any] = {"not_before": now + wait}
+        if run_id:
+            changes["run_id"] = run_id
+        return Event(EventKind.UNSENT, now, Reason.UNSENT, detail, changes=changes)
 
 
 def _compute_only(overrides: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in overrides.items() if key.startswith("compute")}
-
-
-def _answered(answer: Handle | SubmitError, run_id: str, now: float) -> Event:
-    """Return the transition for a backend's answer; an ambiguous one stamps the claim afresh."""
-    match answer:
-        case SubmitRejectedError():
-            return _rejected(now, str(answer), run_id)
-        case SubmitUnsentError():
-            return _unsent(now, str(answer), run_id)
-        case SubmitError():
-            return Event(EventKind.RECLAIMED, now, detail=str(answer), changes={"run_id": run_id})
-        case _:
-            return Event(EventKind.ACCEPTED, now, facts={"handle": answer}, changes={"run_id": run_id})
-
-
-def _unsent(now: float, detail: str, run_id: str = "") -> Event:
-    changes: dict[str, Any] = {"not_before": now + _UNSENT_WAIT_S}
-    if run_id:
-        changes["run_id"] = run_id
-    return Event(EventKind.UNSENT, now, Reason.UNSENT, detail, changes=changes)
 
 
 def _rejected(now: float, detail: str, run_id: str) -> Event:

@@ -39,6 +39,9 @@ class Tracker(Protocol):
             known: what the ledger remembers, which saves looking.
         """
 
+    def attach(self, sweep: str, known: OpenedSweep) -> None:
+        """Turn to a sweep whose runs are only read: nothing in MLflow changes, and it is not asked."""
+
     def create_runs(self, trials: Sequence[TrialRun], *, uncertain: bool) -> Mapping[int, str]:
         """Return the run id of each trial by number, after making the runs.
 
@@ -92,6 +95,9 @@ class NoTracker:
     def open_sweep(self, sweep: SweepRun, known: OpenedSweep | None = None) -> OpenedSweep:
         """Return empty ids."""
         return OpenedSweep("", "")
+
+    def attach(self, sweep: str, known: OpenedSweep) -> None:
+        """Do nothing."""
 
     def create_runs(self, trials: Sequence[TrialRun], *, uncertain: bool) -> Mapping[int, str]:
         """Make nothing."""

@@ -22,7 +22,7 @@ _STATUS = {"succeeded": "FINISHED", "failed": "FAILED", "stopped": "KILLED", "ca
 
 
 class MlflowTracker:
-    """A tracker on any MLflow store. One sweep at a time: `open_sweep` comes first."""
+    """A tracker on any MLflow store. One sweep at a time: `open_sweep` or `attach` comes first."""
 
     is_off = False
 
@@ -62,6 +62,10 @@ class MlflowTracker:
         if sweep.source:
             self._store_artifact(found, "sweep.yaml", sweep.source)
         return self._opened
+
+    def attach(self, sweep: str, known: OpenedSweep) -> None:
+        """Turn to a sweep whose runs are only read; see `Tracker`."""
+        self._sweep, self._opened = SweepRun(sweep, ""), known
 
     def create_runs(self, trials: Sequence[TrialRun], *, uncertain: bool) -> Mapping[int, str]:
         """Return the run id of each trial by number; see `Tracker`."""
@@ -140,7 +144,7 @@ class MlflowTracker:
     @property
     def _at(self) -> OpenedSweep:
         if self._opened is None:
-            message = "open_sweep comes before anything else that concerns a sweep"
+            message = "open_sweep or attach comes before anything else that concerns a sweep"
             raise RuntimeError(message)
         return self._opened
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -77,14 +76,14 @@ class Cli:
         """Start a command that is ended with the test."""
         pipe = subprocess.PIPE
         process = subprocess.Popen(
-            [AIRFLOWS, *words],
+            # A test run in the background ignores SIGINT, and so would its children.
+            ["env", "--default-signal=INT", AIRFLOWS, *words],
             cwd=self.directory,
             env=self.env,
             stdin=subprocess.DEVNULL,
             stdout=pipe,
             stderr=pipe,
             text=True,
-            preexec_fn=_default_signals,
         )
         self.processes.append(process)
         return process
@@ -106,6 +105,11 @@ class Cli:
         }
         return self.write(file, tree | fields)
 
+    def train_file(self, file: str = "train.yaml", **fields: Any) -> Path:
+        """Write a train.yaml; a field that is None is left out."""
+        tree = {key: value for key, value in (TRAIN | fields).items() if value is not None}
+        return self.write(file, tree)
+
     def wait_for(self, is_so: Any, what: str) -> None:
         """Return when something is so.
 
@@ -126,11 +130,6 @@ class Cli:
     def launches(self) -> list[str]:
         """Return the attempts that were ever launched, as NUMBER/aATTEMPT."""
         return sorted("/".join(path.parts[-3:-1]) for path in self.home.glob("runs/*/*/a*/exit.json"))
-
-
-def _default_signals() -> None:
-    # A test run in the background ignores SIGINT, and so would its children.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -149,6 +149,23 @@ def test_what_the_ledger_remembers_is_not_looked_up(place, sweep):
     assert place.client.get_experiment_by_name("another") is None
 
 
+def test_attaching_to_a_finished_sweep_reads_and_changes_nothing(place, sweep):
+    tracker, opened = place.start(sweep)
+    ids = tracker.create_runs([trial(0)], uncertain=False)
+    log(place, ids[0], "loss", 0.5)
+    tracker.close_sweep(SweepEnd("succeeded", run_ids=list(ids.values())))
+    reader = place.open()
+    reader.attach(sweep, opened)
+    assert value_of(reader, ids[0]).value == 0.5
+    reader.verify(ids.values())
+    assert place.client.get_run(opened.parent_run_id).info.status == "FINISHED"
+
+
+def test_nothing_can_be_asked_of_a_sweep_that_was_not_opened(place):
+    with pytest.raises(RuntimeError, match="open_sweep or attach comes before"):
+        place.open().count_runs()
+
+
 def test_the_parent_run_carries_the_sweep(place, sweep):
     _, opened = place.start(sweep, source="name: digits\n", tags={"team": "vision"})
     run = place.client.get_run(opened.parent_run_id)

@@ -1,10 +1,13 @@
 """Reading YAML as AI Runtime's CLI does, and refusing what cannot be read in one clear paragraph."""
 
+import contextlib
 import os
 import subprocess
 import sys
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from airflows import yamlio
 from airflows.errors import SpecError
@@ -274,3 +277,11 @@ def test_reading_yaml_needs_no_pydantic():
     script = "import sys, airflows.yamlio; sys.exit('pydantic' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+@settings(deadline=None)
+@given(st.text(st.sampled_from("ab:-[]{}&*!|>'\"%@`#,?\n\t \\~<=0.19e_x\x85\u2028\x00é"), max_size=40))
+def test_any_text_is_read_or_refused(text):
+    for dialect in ("train", "sweep"):
+        with contextlib.suppress(SpecError):
+            parse(text, dialect)

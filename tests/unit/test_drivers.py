@@ -1,0 +1,88 @@
+"""Whether the driver that holds a lease is still alive."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import psutil
+import pytest
+
+from airflows import drivers
+from airflows.drivers import Owner, boot_id, current_owner
+
+HERE = current_owner()
+UNUSED_PID = 2**22 + 5
+
+
+def test_this_process_is_alive():
+    assert not current_owner().is_dead()
+
+
+def test_an_owner_survives_the_ledger():
+    text = HERE.to_text()
+
+    assert Owner.from_text(text) == HERE
+    assert set(json.loads(text)) == {"host", "boot", "pid", "started"}
+
+
+def test_a_process_that_has_ended_is_dead():
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        owner = replace(HERE, pid=child.pid, started=psutil.Process(child.pid).create_time())
+        alive = owner.is_dead()
+        child.stdin.close()
+    assert (alive, owner.is_dead()) == (False, True)
+
+
+def test_a_process_that_nobody_has_waited_for_is_dead():
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    process = psutil.Process(child.pid)
+    owner = replace(HERE, pid=child.pid, started=process.create_time())
+    child.stdin.close()
+    # Waits for the end, and leaves the process a zombie.
+    child.poll = None
+    import os  # noqa: PLC0415
+
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+
+    assert process.status() == psutil.STATUS_ZOMBIE
+    assert owner.is_dead()
+    del child.poll
+    child.wait()
+
+
+def test_no_process_with_that_pid_is_dead():
+    assert replace(HERE, pid=UNUSED_PID).is_dead()
+
+
+def test_another_process_with_the_same_pid_is_not_the_owner():
+    assert replace(HERE, started=HERE.started - 3600).is_dead()
+
+
+def test_an_owner_from_before_a_reboot_is_dead_even_when_its_pid_is_taken():
+    assert replace(HERE, boot="00000000-0000-0000-0000-000000000000").is_dead()
+
+
+def test_nothing_is_certain_about_another_host():
+    elsewhere = replace(HERE, host="elsewhere", pid=UNUSED_PID, boot="another")
+
+    assert not elsewhere.is_dead()
+
+
+@pytest.mark.parametrize("error", [psutil.AccessDenied(1), psutil.Error("no /proc")])
+def test_a_process_that_cannot_be_asked_about_may_be_alive(monkeypatch, error):
+    def refuse(pid=None):
+        if pid is not None:
+            raise error
+        return psutil_process()
+
+    psutil_process = psutil.Process
+    monkeypatch.setattr(drivers.psutil, "Process", refuse)
+
+    assert not replace(HERE, pid=1).is_dead()
+
+
+def test_boot_id_is_the_same_for_every_process():
+    command = [sys.executable, "-c", "from airflows.drivers import boot_id; print(boot_id(), end='')"]
+
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == boot_id()
