@@ -56,15 +56,15 @@ class Take:
 
     @classmethod
     def of(cls, given: object) -> Take:
-        """Return a `take` as sweep.yaml has it: a word, or a mapping (or model) of one word to a number."""
+        """Return a `take` as sweep.yaml has it: a word, or a mapping of one word to a number."""
         if isinstance(given, Take):
             return given
         if isinstance(given, str) and given in ("last", "best"):
             return cls("last" if given == "last" else "best")
-        for kind in _COUNTED:
-            n = given.get(kind) if isinstance(given, Mapping) else getattr(given, kind, None)
-            if n is not None:
-                return cls(kind, int(n))
+        if isinstance(given, Mapping):
+            for kind in _COUNTED:
+                if kind in given:
+                    return cls(kind, int(given[kind]))
         message = f"{given!r} is not a take"
         raise ValueError(message)
 

@@ -187,7 +187,9 @@ class Retry(_Part):
         3, ge=0, description="Retries in a row after failures of the place while the checkpoint stands still."
     )
     wait: Duration = Field(
-        10.0, description="Wait before the first retry (10s); doubled each time, at most 10m."
+        10.0,
+        description="Wait before the first retry; doubled each time, at most 10m.",
+        json_schema_extra={"default": "10s"},
     )
     on_out_of_memory: Annotated[dict[str, Any], WithJsonSchema(_KEY_VALUES)] | None = Field(
         None, description="Overrides with which a trial that ran out of memory is tried again."
@@ -345,8 +347,7 @@ class SweepSpec(_Part):
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of sweep.yaml, for editors."""
-    made = SweepSpec.model_json_schema()
-    _drop_titles(made)
+    made: dict[str, Any] = _readable(SweepSpec.model_json_schema())
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "sweep.yaml",
@@ -355,13 +356,20 @@ def json_schema() -> dict[str, Any]:
     }
 
 
-def _drop_titles(node: Any) -> None:
-    """Remove the titles that pydantic makes of field names; they say nothing that the names do not."""
-    if isinstance(node, dict):
-        if isinstance(node.get("title"), str):
-            del node["title"]
-        for child in node.values():
-            _drop_titles(child)
-    elif isinstance(node, list):
-        for child in node:
-            _drop_titles(child)
+def _readable(node: Any) -> Any:
+    """Return a schema without what says nothing to a person: titles made of names, nulls that mean absence."""
+    if isinstance(node, list):
+        return [_readable(child) for child in node]
+    if not isinstance(node, dict):
+        return node
+    made = {name: _readable(child) for name, child in node.items()}
+    if isinstance(made.get("title"), str):
+        del made["title"]
+    if made.get("default", ...) is None:
+        del made["default"]
+    branches = made.get("anyOf")
+    if isinstance(branches, list) and {"type": "null"} in branches:
+        left = [branch for branch in branches if branch != {"type": "null"}]
+        del made["anyOf"]
+        made = ({"anyOf": left} if len(left) > 1 else left[0]) | made
+    return made

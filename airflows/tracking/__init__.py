@@ -51,7 +51,7 @@ def open_tracker(
     environment: Mapping[str, str] = os.environ,
     clock: Callable[[], float] = time.time,
 ) -> Tracker:
-    """Return a tracker, after making the embedded store where it is wanted. `open_sweep` or `attach` comes next.
+    """Return a tracker, after making the embedded store where it is wanted; `open_sweep` or `attach` is next.
 
     Args:
         uri: the sweep's `tracking.uri`; None is `MLFLOW_TRACKING_URI`, else the embedded store.
