@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,7 +89,7 @@ class KeyNames:
         parts = split_key(key)
         if parts[0] not in FREE_FORM or len(parts) == 1 or get_key(self.base, parts) is not MISSING:
             return
-        near = nearest(key, self.base_keys(parts[0]))
+        near = nearest_key(key, self.base_keys(parts[0]))
         hint = f"Did you mean {near}?" if near else ""
         message = f"The base has no {key}."
         if self.strict:
@@ -102,6 +102,24 @@ class KeyNames:
         """Yield the dotted keys that the base has, all of them or those below `tops`."""
         tree = {top: self.base[top] for top in tops if top in self.base} if tops else self.base
         yield from _dotted(tree, ())
+
+
+def nearest_key(key: str, known: Iterable[str]) -> str | None:
+    """Return the known dotted key that was most likely meant: with another last part, else another middle."""
+    *above, last = split_key(key)
+    by_last: dict[str, str] = {}
+    by_rest: dict[str, str] = {}
+    for other in known:
+        *theirs, end = split_key(other)
+        if theirs == above:
+            by_last[end] = other
+        if theirs[:1] == above[:1]:
+            by_rest[join_key([*theirs[1:], end])] = other
+    close = nearest(last, by_last)
+    if close is not None:
+        return by_last[close]
+    close = nearest(join_key([*above[1:], last]), by_rest)
+    return None if close is None else by_rest[close]
 
 
 def overlap(one: str, other: str) -> tuple[str, str] | None:

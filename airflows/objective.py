@@ -17,7 +17,9 @@ GOALS: dict[str, Literal["minimize", "maximize"]] = {
     **dict.fromkeys(("maximize", "maximise", "max"), "maximize"),
 }
 OPERATORS = ("<=", ">=", "==", "!=", "<", ">")
-_CONSTRAINT = re.compile(r"\s*(?P<metric>.*?\S)\s*(?P<op><=|>=|==|!=|<|>)\s*(?P<bound>[^\s<>=!]+)\s*")
+_CONSTRAINT = re.compile(
+    r"\s*(?P<metric>[^<>=!]*[^<>=!\s])\s*(?P<op><=|>=|==|!=|<|>)\s*(?P<bound>[^\s<>=!]+)\s*"
+)
 _COUNTED = {"mean_of_last": 1, "at_step": 0}
 _TAKES = "Write last, best, {mean_of_last: n} or {at_step: n}."
 

@@ -104,7 +104,7 @@ class Group:
         ci95: 95 % t-interval of the mean, None for a single replicate.
         feasible: no replicate breaks a constraint.
         separable_from_winner: whether the difference of the means is beyond noise (Welch's test at 5 %);
-            None for the winner itself and where either has a single replicate.
+            None for the winner itself, for what cannot win, and where either has a single replicate.
         p: of that test.
         steps: the step that decided, for each of `trials`.
         stopped_early: one of them was stopped by a rule or a limit.
@@ -317,7 +317,7 @@ def _compare(candidates: Sequence[_Candidate]) -> tuple[Group, ...]:
 
 def _group(place: int, candidate: _Candidate, winner: _Candidate | None) -> Group:
     test = None
-    if winner is not None and winner is not candidate:
+    if winner is not None and winner is not candidate and not candidate.note:
         test = welch(winner.summary, candidate.summary)
     counting = sorted(candidate.counting, key=lambda trial: trial.number)
     return Group(

@@ -10,8 +10,8 @@ from airflows.axes import Axis, Clause, Overrides, Rule, Space, topological
 from airflows.domainfile import ReadDomain, read_domain
 from airflows.domains import Interval, Listed, canonical_column, canonical_number, likeness
 from airflows.ids import canonical_json
-from airflows.keynames import KeyNames, overlap
-from airflows.keys import MISSING, get_key, nearest, split_key
+from airflows.keynames import KeyNames, nearest_key, overlap
+from airflows.keys import MISSING, get_key, split_key
 from airflows.place import Place
 
 
@@ -103,7 +103,7 @@ def _read_condition(reader: _Reader, at: int, read: ReadDomain) -> tuple[Clause,
         base = get_key(reader.base, split_key(key))
         if key not in reader.column_of and base is MISSING:
             known = [*reader.column_of, *reader.names.base_keys()]
-            close = nearest(key, known)
+            close = nearest_key(key, known)
             hint = (
                 f"Did you mean {close}?"
                 if close
@@ -210,7 +210,7 @@ def _read_rule(reader: _Reader, raw: Mapping[str, Any], place: Place) -> Rule:
         standing = get_key(reader.base, split_key(key))
         known = {*reader.column_of, *(name for made in reader.rows for name in made)}
         if key not in known and standing is MISSING:
-            close = nearest(key, [*known, *reader.names.base_keys()])
+            close = nearest_key(key, [*known, *reader.names.base_keys()])
             hint = f"Did you mean {close}?" if close else None
             here.fail(f"{key} is neither in the space nor in the base.", hint)
         if not _may_be(reader, key, value, rows=True):

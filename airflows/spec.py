@@ -357,7 +357,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _readable(node: Any) -> Any:
-    """Return a schema without what says nothing to a person: titles made of names, nulls that mean absence."""
+    """Return a schema without what says nothing to people: titles made of names, nulls for absence."""
     if isinstance(node, list):
         return [_readable(child) for child in node]
     if not isinstance(node, dict):

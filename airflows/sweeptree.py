@@ -71,8 +71,7 @@ def apply_sets(
     changed: list[Path] = []
     for text in sets:
         path, value = _parse(text)
-        _put(made, path, value, text)
-        changed.append(path)
+        changed.append(_put(made, path, value, text))
     if backend is not None and _type(made.get("backend", "local")) != backend:
         made["backend"] = backend
         changed.append(("backend",))
@@ -100,18 +99,22 @@ def _parse(text: str) -> tuple[tuple[str, ...], Any]:
         raise SpecError(exc.message, file=_OPTION, field=key, hint=exc.hint) from exc
 
 
-def _put(tree: dict[str, Any], path: tuple[str, ...], value: Any, text: str) -> None:
-    node = tree
-    for part in path[:-1]:
+def _put(tree: dict[str, Any], path: tuple[str, ...], value: Any, text: str) -> Path:
+    """Set the value in place and return the path of what is new: a part that was not there is as a whole."""
+    node, new = tree, len(path)
+    for depth, part in enumerate(path[:-1], start=1):
         child = node.get(part)
         if part == "backend" and isinstance(child, str):
             child = {"type": child}
-        if child is not None and not isinstance(child, Mapping):
+        if child is None:
+            child, new = {}, min(new, depth)
+        if not isinstance(child, Mapping):
             message = f"{text!r} cannot be set: {part} is not a mapping."
             raise SpecError(message, file=_OPTION, field=".".join(path))
-        node[part] = dict(child or {})
+        node[part] = dict(child)
         node = node[part]
     if value is None:
         node.pop(path[-1], None)
     else:
         node[path[-1]] = value
+    return path[:new]

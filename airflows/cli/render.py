@@ -259,8 +259,9 @@ _STORY = {
 
 def event_text(event: Document, attempt: Document) -> str:
     """Return one event of a trial's story."""
-    words: str = _STORY.get(event["kind"], event["kind"])
-    if event["kind"] == "started" and attempt["host"]:
+    kind = str(event["kind"])
+    words = _STORY.get(kind, kind)
+    if kind == "started" and attempt["host"]:
         words += f" on {attempt['host']}"
     why = event["detail"] or event["reason"]
     return one_line(f"{words}: {why}" if why else words)

@@ -35,6 +35,12 @@ def _to_trial(row: Any) -> Trial:
     return Trial(**fields)
 
 
+def no_sweep(name: str) -> NotFoundError:
+    """Return the error for a sweep that is not there."""
+    message = f"there is no sweep {name!r}."
+    return NotFoundError(message, hint="`airflows list --all` shows those there are.")
+
+
 class Reads:
     """The reading half of a ledger; returns frozen snapshots."""
 
@@ -56,8 +62,7 @@ class Reads:
         """
         rows = self._rows(sa.select(*_SWEEP_COLUMNS).where(schema.sweeps.c.id == sweep))
         if not rows:
-            message = f"there is no sweep {sweep!r}."
-            raise NotFoundError(message, hint="`airflows list --all` shows those there are.")
+            raise no_sweep(sweep)
         return _to_sweep(rows[0])
 
     def resolve(self, text: str) -> tuple[SweepRow, int | None, int | None]:
@@ -84,8 +89,7 @@ class Reads:
             .limit(1)
         )
         if not rows:
-            message = f"there is no sweep {name!r}."
-            raise NotFoundError(message, hint="`airflows list --all` shows those there are.")
+            raise no_sweep(name)
         return _to_sweep(rows[0])
 
     def newest_of(self, name: str, definition: str) -> SweepRow | None:

@@ -19,7 +19,7 @@ from airflows.errors import LeaseHeldError, LeaseLostError
 from airflows.ledger import schema
 from airflows.ledger.changes import insert_trials, write_changes, write_closings
 from airflows.ledger.connect import translated
-from airflows.ledger.reads import Reads
+from airflows.ledger.reads import Reads, no_sweep
 from airflows.ledger.records import Change, Closing, Lease, PointRow, SweepRow, SweepState, Wish
 from airflows.times import to_iso
 from airflows.trial import Trial
@@ -178,6 +178,7 @@ class Ledger(Reads):
 
         Raises:
             LeaseHeldError: somebody else drives; the message says who and since when.
+            NotFoundError: there is no such sweep.
         """
         table = schema.sweeps
         with self._write() as connection:
@@ -185,7 +186,9 @@ class Ledger(Reads):
                 sa.select(table.c.lease_owner, table.c.lease_since, table.c.lease_until)
                 .where(table.c.id == sweep)
                 .with_for_update()
-            ).one()
+            ).first()
+            if row is None:
+                raise no_sweep(sweep)
             holder = Owner.from_text(row.lease_owner) if row.lease_owner else None
             dead = holder is not None and holder.is_dead()
             if holder is not None and not dead and (row.lease_until or 0) > now:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -37,20 +38,31 @@ class Died(BaseException):
 
 @dataclass
 class Boundaries:
-    """Counts the moments before and after each commit and each call out; the driver dies at one of them."""
+    """Counts the moments before and after each commit and each call out; the driver dies at one of them.
+
+    Attributes:
+        die_at: at the k-th, counted from 1; None for never.
+        die_if: or at the first for whose name this is true.
+        names: those crossed so far.
+        is_dead: the driver has died; whatever it calls now fails too, as in its finally clauses.
+    """
 
     die_at: int | None = None
-    count: int = 0
+    die_if: Callable[[str], bool] = lambda _name: False
     names: list[str] = field(default_factory=list)
+    is_dead: bool = False
 
     def cross(self, name: str) -> None:
         """Pass a boundary, or die there."""
-        if self.die_at is not None and self.count >= self.die_at:
-            # Dead drivers do nothing more, not even in their finally clauses.
-            raise Died(name)
-        self.count += 1
+        self.live(name)
         self.names.append(name)
-        if self.count == self.die_at:
+        if len(self.names) == self.die_at or self.die_if(name):
+            self.is_dead = True
+            raise Died(name)
+
+    def live(self, name: str) -> None:
+        """Return if the driver is alive."""
+        if self.is_dead:
             raise Died(name)
 
 
@@ -66,14 +78,12 @@ class Watched:
             return value
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            limits = self._boundaries
             if name not in self._names:
-                if limits.die_at is not None and limits.count >= limits.die_at:
-                    raise Died(name)
+                self._boundaries.live(name)
                 return value(*args, **kwargs)
-            limits.cross(f"before {name}")
+            self._boundaries.cross(f"before {name}")
             result = value(*args, **kwargs)
-            limits.cross(f"after {name}")
+            self._boundaries.cross(f"after {name}")
             return result
 
         return call
@@ -81,11 +91,23 @@ class Watched:
 
 @dataclass
 class World:
-    """Everything that is still there when a driver has died."""
+    """Everything that is still there when a driver has died.
+
+    Attributes:
+        home: `$AIRFLOWS_HOME`.
+        cluster: the fake cluster.
+        sweep: what is driven.
+        database: URL of the ledger.
+        tracking_uri: of MLflow, `none` for none.
+        visible_after_s: how long the cluster's `find` misses a run.
+        lose_replies: so many of the first driver's submissions are accepted, but answered as ambiguous.
+        generation: drivers started so far.
+    """
 
     home: Path
     cluster: FakeCluster
     sweep: LoadedSweep
+    database: str
     tracking_uri: str = "none"
     visible_after_s: float = 0.0
     lose_replies: int = 0
@@ -95,7 +117,8 @@ class World:
         """Start a driver as a new process would and let it drive to the end, or die."""
         self.generation += 1
         owner = self._owner(dead_for_sure=dead_for_sure)
-        ledger: Any = Watched(self.ledger(), WRITES, boundaries)
+        opened = self.open_ledger()
+        ledger: Any = Watched(opened, WRITES, boundaries)
         fake = FakeBackend(self.cluster, self.home / "root", visible_after_s=self.visible_after_s)
         if self.generation == 1:
             fake.lose_replies = self.lose_replies
@@ -104,13 +127,25 @@ class World:
             open_tracker(self.tracking_uri, self.home, clock=self.cluster.clock), TRACKING, boundaries
         )
         site = Site(self.home, self.sweep, ledger, backend, tracker)
-        begun = begin(site, now=self.cluster.clock())
-        drive = Drive(site, Silent(), clock=self.cluster.clock, owner=owner)
-        return drive.run(begun.row.id)
+        try:
+            begun = begin(site, now=self.cluster.clock())
+            drive = Drive(site, Silent(), clock=self.cluster.clock, owner=owner)
+            return drive.run(begun.row.id)
+        finally:
+            opened.close()
 
+    def open_ledger(self) -> Ledger:
+        """Open the ledger anew; whoever asks closes it."""
+        return Ledger(connect(self.database))
+
+    @cached_property
     def ledger(self) -> Ledger:
-        """Open the ledger anew."""
-        return Ledger(connect(f"sqlite:///{self.home}/ledger.db"))
+        """The ledger, for looking on."""
+        return self.open_ledger()
+
+    def close(self) -> None:
+        """Give the looker's connection back."""
+        self.ledger.close()
 
     def _owner(self, *, dead_for_sure: bool) -> Owner:
         """An owner whose process is proven dead as soon as anybody asks, or one nobody can ask about."""
@@ -137,6 +172,7 @@ def make_world(
         "retry": {"wait": "1s"},
         **(tree or {}),
     }
+    fields.setdefault("database", f"sqlite:///{home}/ledger.db")
     return World(home, FakeCluster(scripts=scripts), sweep_from_mapping(mapping, directory=home), **fields)
 
 
@@ -151,7 +187,7 @@ def check(world: World, sweep: str) -> None:
     """
     twice = [token for token, times in Counter(world.cluster.submissions).items() if times > 1]
     _require(not twice, f"submitted twice: {twice}")
-    ledger = world.ledger()
+    ledger = world.ledger
     trials = ledger.trials(sweep)
     unended = [trial.id for trial in trials if not (trial.state.is_final and trial.closed)]
     _require(not unended, f"not ended: {unended}")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,8 +18,7 @@ from airflows.engine.results import gather
 from airflows.engine.site import Site
 from airflows.errors import LeaseHeldError
 from airflows.ledger import SweepState, Wish
-from airflows.sweepfile import sweep_from_mapping
-from airflows.testing.crash import BASE, Boundaries, Died, World, check, make_world
+from airflows.testing.crash import Boundaries, Died, World, check, make_world
 from airflows.testing.fake import FakeBackend, Script
 from airflows.tracking import open_tracker
 from airflows.trial import Reason, State
@@ -31,6 +32,23 @@ TRACEBACK = (
 )
 
 
+Make = Callable[..., World]
+
+
+@pytest.fixture
+def make(tmp_path: Path, database_url: str) -> Iterator[Callable[..., World]]:
+    """Make a world, on SQLite and on PostgreSQL."""
+    made: list[World] = []
+
+    def one(scripts: Callable[[Job], Script] = lambda _job: Script(), **tree: Any) -> World:
+        made.append(make_world(tmp_path, scripts=scripts, tree=tree, database=database_url))
+        return made[-1]
+
+    yield one
+    for world in made:
+        world.close()
+
+
 def run(world: World) -> str:
     return world.drive(Boundaries(), dead_for_sure=True).id
 
@@ -38,36 +56,29 @@ def run(world: World) -> str:
 def site_of(world: World) -> Site:
     backend = FakeBackend(world.cluster, world.home / "root")
     tracker = open_tracker("none", world.home)
-    return Site(world.home, world.sweep, world.ledger(), backend, tracker)
+    return Site(world.home, world.sweep, world.ledger, backend, tracker)
 
 
-def test_a_run_accepted_before_the_crash_is_adopted_and_not_submitted_again(tmp_path: Path) -> None:
+def test_a_run_accepted_before_the_crash_is_adopted_and_not_submitted_again(make: Make) -> None:
     """O9: killed after the backend accepted trial 7 and before its handle was stored."""
+    world = make(**TWENTY)
 
-    def is_after_trial_7(world: World, boundaries: Boundaries) -> bool:
-        accepted = [run.job.number for run in world.cluster.runs.values()]
-        return 7 in accepted and boundaries.names[-1] == "after submit"
+    def has_accepted_trial_7(name: str) -> bool:
+        return name == "after submit" and any(r.job.number == 7 for r in world.cluster.runs.values())
 
-    counting = Boundaries()
-    run_of = make_world(tmp_path / "count", scripts=lambda _job: Script(), tree=TWENTY)
-    run_of.drive(counting, dead_for_sure=True)
-    submits = [at for at, name in enumerate(counting.names, 1) if name == "after submit"]
-    for die_at in submits:
-        world = make_world(tmp_path / str(die_at), scripts=lambda _job: Script(), tree=TWENTY)
-        boundaries = Boundaries(die_at)
-        with pytest.raises(Died):
-            world.drive(boundaries, dead_for_sure=True)
-        if is_after_trial_7(world, boundaries):
-            break
+    with pytest.raises(Died):
+        world.drive(Boundaries(die_if=has_accepted_trial_7), dead_for_sure=True)
+    before = [trial for trial in world.ledger.trials(world.ledger.sweeps()[0].id) if trial.number == 7]
     sweep = run(world)
 
+    assert [(trial.state, trial.handle) for trial in before] == [(State.SUBMITTING, None)]
     assert len(world.cluster.submissions) == 20
     check(world, sweep)
 
 
-def test_a_second_driver_is_told_who_drives(tmp_path: Path) -> None:
+def test_a_second_driver_is_told_who_drives(make: Make) -> None:
     """O10: one owner; the other learns host, pid and since when."""
-    world = make_world(tmp_path, scripts=lambda _job: Script())
+    world = make()
     sweep = run(world)
     site = site_of(world)
     drive = Drive(site, Silent(), clock=time.time)
@@ -84,12 +95,12 @@ def failing_until_fixed(fixed: list[bool]) -> object:
     return scripts
 
 
-def test_identical_failures_stop_the_sweep_and_resume_continues_after_the_fix(tmp_path: Path) -> None:
+def test_identical_failures_stop_the_sweep_and_resume_continues_after_the_fix(make: Make) -> None:
     """O19: every trial raises the same error at once."""
     fixed: list[bool] = []
-    world = make_world(tmp_path, scripts=failing_until_fixed(fixed), tree=HUNDRED)
+    world = make(failing_until_fixed(fixed), **HUNDRED)
     sweep = run(world)
-    row = world.ledger().sweep(sweep)
+    row = world.ledger.sweep(sweep)
 
     assert len(world.cluster.submissions) < 10
     assert row.state is SweepState.FAILED
@@ -101,7 +112,7 @@ def test_identical_failures_stop_the_sweep_and_resume_continues_after_the_fix(tm
     reopen(site, row, failed=True, code="", now=world.cluster.clock())
     ended = Drive(site, Silent(), clock=world.cluster.clock).run(sweep)
     assert ended.state is SweepState.SUCCEEDED
-    assert world.ledger().counts(sweep) == {State.SUCCEEDED: 100}
+    assert world.ledger.counts(sweep) == {State.SUCCEEDED: 100}
 
 
 CASES = {
@@ -112,7 +123,7 @@ CASES = {
 }
 
 
-def test_the_class_of_a_failure_decides_about_the_next_attempt(tmp_path: Path) -> None:
+def test_the_class_of_a_failure_decides_about_the_next_attempt(make: Make) -> None:
     """O20: memory is not retried unchanged, the place's failures are free, the same error is tried once more."""
 
     def scripts(job: Job) -> Script:
@@ -120,9 +131,9 @@ def test_the_class_of_a_failure_decides_about_the_next_attempt(tmp_path: Path) -
         return CASES[job.number] if always or job.attempt < 2 else Script()
 
     tree = {"space": {"parameters.seed": [0, 1, 2, 3]}, "retry": {"max": 1, "wait": "1s"}}
-    world = make_world(tmp_path, scripts=scripts, tree=tree)
+    world = make(scripts, **tree)
     sweep = run(world)
-    trials = {trial.number: trial for trial in world.ledger().trials(sweep)}
+    trials = {trial.number: trial for trial in world.ledger.trials(sweep)}
 
     attempts = {number: trial.attempt + 1 for number, trial in trials.items()}
     assert attempts == {0: 1, 1: 3, 2: 2, 3: 3}
@@ -136,12 +147,12 @@ def test_the_class_of_a_failure_decides_about_the_next_attempt(tmp_path: Path) -
         assert "\n" not in trial.message
 
 
-def test_a_backend_that_does_not_answer_changes_nothing(tmp_path: Path) -> None:
-    world = make_world(tmp_path, scripts=lambda _job: Script(seconds=50))
+def test_a_backend_that_does_not_answer_changes_nothing(make: Make) -> None:
+    world = make(lambda _job: Script(seconds=50))
     with pytest.raises(Died):
         world.drive(Boundaries(14), dead_for_sure=True)
-    sweep = world.ledger().sweeps()[0].id
-    before = world.ledger().trials(sweep)
+    sweep = world.ledger.sweeps()[0].id
+    before = world.ledger.trials(sweep)
     site = site_of(world)
     site.backend.away = True
     drive = Drive(site, Silent(), clock=world.cluster.clock)
@@ -158,62 +169,48 @@ def test_a_backend_that_does_not_answer_changes_nothing(tmp_path: Path) -> None:
     assert "does not answer" in driver.snapshot(world.cluster.clock()).note
 
 
-def test_a_stop_wish_cancels_what_runs_and_what_waits(tmp_path: Path) -> None:
-    world = make_world(tmp_path, scripts=lambda _job: Script(seconds=500), tree=HUNDRED)
+def test_a_stop_wish_cancels_what_runs_and_what_waits(make: Make) -> None:
+    world = make(lambda _job: Script(seconds=500), **HUNDRED)
     with pytest.raises(Died):
         world.drive(Boundaries(30), dead_for_sure=True)
-    sweep = world.ledger().sweeps()[0].id
-    world.ledger().wish(sweep, Wish.STOP)
+    sweep = world.ledger.sweeps()[0].id
+    world.ledger.wish(sweep, Wish.STOP)
     run(world)
-    row = world.ledger().sweep(sweep)
+    row = world.ledger.sweep(sweep)
 
     assert row.state is SweepState.CANCELLED
-    assert set(world.ledger().counts(sweep)) == {State.CANCELLED}
+    assert set(world.ledger.counts(sweep)) == {State.CANCELLED}
     assert all(r.cancelled_at is not None for r in world.cluster.runs.values())
 
 
-def test_a_spending_limit_ends_the_sweep_as_stopped_and_running_trials_finish(tmp_path: Path) -> None:
+def test_a_spending_limit_ends_the_sweep_as_stopped_and_running_trials_finish(make: Make) -> None:
     tree = {**HUNDRED, "limits": {"concurrent": 4, "wall_time": "10s"}}
-    world = make_world(tmp_path, scripts=lambda _job: Script(seconds=4), tree=tree)
+    world = make(lambda _job: Script(seconds=4), **tree)
     sweep = run(world)
-    row = world.ledger().sweep(sweep)
+    row = world.ledger.sweep(sweep)
 
     assert row.state is SweepState.STOPPED
     assert "wall time" in row.message
-    counts = world.ledger().counts(sweep)
+    counts = world.ledger.counts(sweep)
     assert set(counts) == {State.SUCCEEDED, State.PENDING}
     assert 8 <= counts[State.SUCCEEDED] <= 16
 
 
-def test_replicates_of_a_point_have_consecutive_numbers(tmp_path: Path) -> None:
+def test_replicates_of_a_point_have_consecutive_numbers(make: Make) -> None:
     tree = {"replicates": {"key": "parameters.seed", "values": [5, 6]}}
-    world = make_world(tmp_path, scripts=lambda _job: Script(), tree=tree)
+    world = make(**tree)
     sweep = run(world)
     made = {r.job.number: r.job for r in world.cluster.runs.values()}
-    results = gather(world.ledger(), world.ledger().sweep(sweep))
+    results = gather(world.ledger, world.ledger.sweep(sweep))
 
-    assert [t.point for t in world.ledger().trials(sweep)] == [0, 0, 1, 1, 2, 2]
+    assert [t.point for t in world.ledger.trials(sweep)] == [0, 0, 1, 1, 2, 2]
     assert [b"seed: 5" in made[n].files["hyperparameters.yaml"] for n in range(4)] == [True, False] * 2
     assert results.complete
 
 
-def test_a_started_sweep_is_the_same_under_its_file(tmp_path: Path) -> None:
-    world = make_world(tmp_path, scripts=lambda _job: Script())
+def test_the_same_file_attaches_to_its_sweep_and_a_finished_one_runs_nothing(make: Make) -> None:
+    world = make()
     first = run(world)
-    again = World(
-        tmp_path,
-        world.cluster,
-        sweep_from_mapping(
-            {
-                "name": "crash",
-                "base": BASE,
-                "space": {"parameters.lr": [0.1, 0.2, 0.3]},
-                "limits": {"concurrent": 2},
-                "retry": {"wait": "1s"},
-            },
-            directory=tmp_path,
-        ),
-    )
 
-    assert run(again) == first
+    assert run(world) == first
     assert len(world.cluster.submissions) == 3

@@ -205,7 +205,9 @@ def test_one_replicate_that_breaks_a_constraint_makes_its_group_infeasible():
     aim = replace(ACCURACY, replicates=2, constraints=[Bound("size", "<=", 1)])
     scored = trials(0.9, 0.9, 0.1, 0.1, replicates=2, constrained={"size": 1.0})
     scored[1] = replace(scored[1], constrained={"size": 2.0})
-    assert rank(aim, scored).winner.group.trials == (2, 3)
+    ranking = rank(aim, scored)
+    assert ranking.winner.group.trials == (2, 3)
+    assert ranking.ranked[1].separable_from_winner is None, "what cannot win is not compared"
 
 
 def test_nothing_to_rank_is_no_error():

@@ -1,0 +1,98 @@
+"""`cancel`: exactly what was meant, and nothing else."""
+
+import os
+import subprocess
+
+import pytest
+
+
+@pytest.fixture
+def driver(cli):
+    """A driver with three trials that run, each with a child of its own."""
+    file = cli.sweep_file(
+        f"sleep 1000 & echo $! >{cli.directory}/$AIRFLOWS_TRIAL.pid; wait",
+        limits={"concurrent": 3},
+        backend={"type": "local", "grace": 1},
+    )
+    process = cli.start("sweep", file, "-o", "json")
+    cli.wait_for(lambda: len(children(cli)) == 3, "three trials to run")
+    cli.wait_for(lambda: cli.states().get("running") == 3, "three trials in the ledger")
+    return process
+
+
+def children(cli) -> list[int]:
+    """Return the numbers of the trials whose child is alive."""
+    pids = {int(path.stem): path.read_text().strip() for path in cli.directory.glob("*.pid")}
+    return sorted(number for number, pid in pids.items() if pid and _is_alive(int(pid)))
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return not state.stdout.startswith("Z")
+
+
+def test_one_trial_is_cancelled_with_its_children(cli, driver):
+    done = cli("cancel", "lr/1", "-o", "json")
+    assert done.status == 0, done.err
+    (cancelled,) = done.document["cancelled"]
+    assert cancelled.endswith("/1")
+    assert children(cli) == [0, 2]
+    assert cli("get", "lr/1", "-o", "json").document["state"] == "cancelled"
+    assert driver.poll() is None
+
+
+@pytest.mark.parametrize("value", ["0.2", "2e-1", "0.20"])
+def test_trials_are_chosen_by_the_value_of_an_override(cli, driver, value):
+    """O17."""
+    done = cli("cancel", "lr", "--where", f"parameters.lr={value}")
+    assert done.status == 0, done.err
+    assert children(cli) == [0, 2]
+
+
+def test_a_whole_sweep_is_cancelled(cli, driver):
+    assert cli("cancel", "lr").status == 0
+    assert children(cli) == []
+    driver.communicate(timeout=30)
+    assert driver.returncode == 1
+    assert cli("list", "--all", "-o", "json").document["sweeps"][0]["state"] == "cancelled"
+
+
+def test_a_sweep_that_nobody_drives_is_cancelled_too(cli, driver):
+    driver.kill()
+    driver.communicate()
+    done = cli("cancel", "--all", "--yes", "-o", "json")
+    assert done.status == 0, done.err
+    assert len(done.document["cancelled"]) == 1
+    assert children(cli) == []
+
+
+def test_an_unknown_id_is_named_and_the_others_are_cancelled(cli, driver):
+    done = cli("cancel", "nope", "lr/0", "-o", "json")
+    assert done.status == 1
+    assert [failed["id"] for failed in done.document["failed"]] == ["nope"]
+    assert children(cli) == [1, 2]
+
+
+def test_nothing_that_matches_is_nothing_to_do(cli, driver):
+    done = cli("cancel", "lr", "--where", "parameters.lr=7", "-o", "json")
+    assert (done.status, done.document) == (0, {"cancelled": [], "failed": []})
+    assert children(cli) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["--all", "lr"],
+        ["lr/0", "--where", "parameters.lr=0.1"],
+        ["lr", "--where", "parameters.lr"],
+        ["nope"],
+    ],
+)
+def test_wrong_words_cancel_nothing(cli, driver, words):
+    assert cli("cancel", *words).status == 2
+    assert children(cli) == [0, 1, 2]
