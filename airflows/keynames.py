@@ -73,7 +73,9 @@ class KeyNames:
 
     def refuse_replicate_key(self, key: str, place: Place) -> None:
         """Check that the key is not what tells replicates apart, nor a part of it."""
-        if self.replicate_key and overlap(key, self.replicate_key):
+        parts, theirs = split_key(key), split_key(self.replicate_key or "-")
+        shorter = min(len(parts), len(theirs))
+        if parts[:shorter] == theirs[:shorter]:
             place.fail(f"{key} is taken: replicates differ in {self.replicate_key}.")
 
     def check_set(self, key: str, place: Place) -> None:
@@ -122,13 +124,33 @@ def nearest_key(key: str, known: Iterable[str]) -> str | None:
     return None if close is None else by_rest[close]
 
 
-def overlap(one: str, other: str) -> tuple[str, str] | None:
-    """Return (inner, outer) of two keys of which one is the other or a part of it; None for any other two."""
-    parts, theirs = split_key(one), split_key(other)
-    shorter = min(len(parts), len(theirs))
-    if parts[:shorter] != theirs[:shorter]:
-        return None
-    return (one, other) if len(parts) > len(theirs) else (other, one)
+class Claimed:
+    """Keys that are set together, none of which may be a part of another."""
+
+    def __init__(self) -> None:
+        self._keys: dict[tuple[str, ...], str] = {}
+        self._above: dict[tuple[str, ...], str] = {}
+
+    def __contains__(self, key: str) -> bool:
+        return split_key(key) in self._keys
+
+    def add(self, key: str, place: Place) -> None:
+        """Claim a key.
+
+        Raises:
+            SpecError: it is a part of one that is there, or the other way round.
+        """
+        parts = split_key(key)
+        outer = next(
+            (self._keys[parts[:end]] for end in range(1, len(parts)) if parts[:end] in self._keys), ""
+        )
+        inner = self._above.get(parts, "")
+        if outer or inner:
+            one, other = (key, outer) if outer else (inner, key)
+            place.fail(f"{one} is a part of {other}: one point cannot set both.")
+        self._keys[parts] = key
+        for end in range(1, len(parts)):
+            self._above[parts[:end]] = key
 
 
 def _split(text: str) -> Iterator[str]:

@@ -68,6 +68,7 @@ class Sighting:
     Attributes:
         observation: from `poll`; None when the backend did not say.
         handle: from `find`, for a trial that was being submitted.
+        run_id: the MLflow run of such a trial.
         absent: `find` answered and does not know the trial's token.
         verdict: why it ended, for an ended run that is no clean exit.
         progress: the newest checkpoint after it ended.
@@ -75,6 +76,7 @@ class Sighting:
 
     observation: Observation | None = None
     handle: Handle | None = None
+    run_id: str = ""
     absent: bool = False
     verdict: Verdict | None = None
     progress: Progress = NO_PROGRESS
@@ -184,8 +186,9 @@ def _follow(view: View, made: Plan) -> None:
 
 def _follow_submission(view: View, trial: Trial, seen: Sighting, made: Plan) -> None:
     if seen.handle is not None:
-        facts = {"handle": seen.handle}
-        made.events.append((trial, Event(EventKind.ACCEPTED, view.now, detail="", facts=facts)))
+        known = {"run_id": seen.run_id or trial.run_id}
+        accepted = Event(EventKind.ACCEPTED, view.now, facts={"handle": seen.handle}, changes=known)
+        made.events.append((trial, accepted))
     elif seen.absent and _is_settled(view, trial):
         if view.wish is Wish.RUN and not view.halted and trial.number not in view.cancels:
             made.events.append((trial, Event(EventKind.RECLAIMED, view.now)))

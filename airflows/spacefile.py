@@ -10,7 +10,7 @@ from airflows.axes import Axis, Clause, Overrides, Rule, Space, topological
 from airflows.domainfile import ReadDomain, read_domain
 from airflows.domains import Interval, Listed, canonical_column, canonical_number, likeness
 from airflows.ids import canonical_json
-from airflows.keynames import KeyNames, nearest_key, overlap
+from airflows.keynames import Claimed, KeyNames, nearest_key
 from airflows.keys import MISSING, get_key, split_key
 from airflows.place import Place
 
@@ -26,6 +26,7 @@ class _Reader:
     domains: list[ReadDomain] = field(default_factory=list)
     places: list[Place] = field(default_factory=list)
     column_of: dict[str, tuple[int, int]] = field(default_factory=dict)
+    claimed: Claimed = field(default_factory=Claimed)
     clauses: list[tuple[Clause, ...]] = field(default_factory=list)
     rows: list[Overrides] = field(default_factory=list)
 
@@ -75,22 +76,15 @@ def read_space(
 def _read_axis(reader: _Reader, raw_key: str, raw: Any) -> None:
     place = reader.place.at("space", raw_key)
     keys = reader.names.coupled(raw_key, place)
-    for column, key in enumerate(keys):
+    for key in keys:
         reader.names.check_swept(key, place)
-        if key in reader.column_of or key in keys[:column]:
+        if key in reader.claimed:
             place.fail(f"{key} is listed twice in the space.", "Name each key once, coupled or alone.")
-        _refuse_overlap(key, [*reader.column_of, *keys[:column]], place)
+        reader.claimed.add(key, place)
     reader.column_of |= {key: (len(reader.keys), column) for column, key in enumerate(keys)}
     reader.keys.append(keys)
     reader.places.append(place)
     reader.domains.append(read_domain(raw, keys, place))
-
-
-def _refuse_overlap(key: str, others: Sequence[str], place: Place) -> None:
-    for other in others:
-        found = overlap(key, other)
-        if found is not None:
-            place.fail(f"{found[0]} is a part of {found[1]}: one point cannot set both.")
 
 
 def _read_condition(reader: _Reader, at: int, read: ReadDomain) -> tuple[Clause, ...]:
@@ -166,13 +160,14 @@ def _read_include(reader: _Reader, include: Sequence[Mapping[str, Any]]) -> int:
 
 def _read_row(reader: _Reader, row: Mapping[str, Any], place: Place) -> Overrides:
     read: Overrides = {}
+    claimed = Claimed()
     for raw_key, value in row.items():
         here = place.at(raw_key)
         key = reader.names.single(raw_key, here)
         reader.names.check_swept(key, here)
         if key in read:
             here.fail(f"{key} is listed twice in this row.")
-        _refuse_overlap(key, list(read), here)
+        claimed.add(key, here)
         read[key] = value
     return read
 

@@ -74,9 +74,9 @@ start() {
 # In a process of its own, which becomes the command.
 run_node() {
   close_inherited
-  # The mark by which every process of the attempt is found, also in a session of its own. The preamble's
-  # own environment must not have it.
-  export AIRFLOWS_TOKEN=$token NODE_RANK=$1
+  # The launch directory is the mark by which every process of the attempt is found, also in a session of
+  # its own: a token may also be used below another root. The preamble's own environment must not have it.
+  export AIRFLOWS_LAUNCH_DIR=$launch AIRFLOWS_TOKEN=$token NODE_RANK=$1
   [[ -z ${gpus[$1]+set} ]] || export CUDA_VISIBLE_DEVICES=${gpus[$1]}
   ((nodes > 1)) || exec "$BASH" -euo pipefail "$launch/command.sh"
   "$BASH" -euo pipefail "$launch/command.sh" && exit
@@ -165,7 +165,7 @@ members() {
     command -p grep -lE "^[0-9]+ \(.*\) [^ZX] [0-9]+ (${groups%|}) " /proc/[0-9]*/stat
   )
   while IFS=/ read -r _ _ pid _; do [[ ${grouped[pid]-} ]] || outside+=("$pid"); done < <(
-    command -p grep -lzxF "AIRFLOWS_TOKEN=$token" /proc/[0-9]*/environ
+    command -p grep -lzxF "AIRFLOWS_LAUNCH_DIR=$launch" /proc/[0-9]*/environ
   )
   ((${#grouped[@]} + ${#outside[@]}))
 }

@@ -18,7 +18,12 @@ from airflows.engine.roster import Roster
 from airflows.engine.scoring import Scoring
 from airflows.engine.source import PointSource
 from airflows.engine.submission import Submission
-from airflows.errors import AirflowsError, BackendUnavailableError, LeaseLostError
+from airflows.errors import (
+    AirflowsError,
+    BackendUnavailableError,
+    LeaseLostError,
+    TrackingUnavailableError,
+)
 from airflows.failures import classify
 from airflows.ledger import Change, Lease, Ledger, SweepRow, Wish
 from airflows.planner import Plan, Rules, Sighting, View, plan
@@ -216,6 +221,7 @@ class Driver:
     def _look(self, in_flight: Sequence[Trial], now: float) -> Mapping[int, Sighting]:
         if not in_flight or now < self._silent_until:
             return {}
+        self._note = ""
         try:
             sightings = dict(self._look_for(in_flight))
         except BackendUnavailableError as exc:
@@ -224,16 +230,19 @@ class Driver:
             self._silent_until = now + wait
             self._note = f"{exc} Asking again in {wait:.0f} s."
             return {}
-        self._silences, self._note = 0, ""
+        self._silences = 0
         return sightings
 
     def _look_for(self, in_flight: Sequence[Trial]) -> Iterator[tuple[int, Sighting]]:
         submitting = {self._token(t): t for t in in_flight if t.state is State.SUBMITTING}
         if submitting:
             found = self._backend.find(list(submitting))
+            runs = self._runs_of([trial for token, trial in submitting.items() if token in found])
             for token, trial in submitting.items():
-                handle = found.get(token)
-                yield trial.number, Sighting(handle=handle, absent=handle is None)
+                if token not in found:
+                    yield trial.number, Sighting(absent=True)
+                elif trial.number in runs:
+                    yield trial.number, Sighting(handle=found[token], run_id=runs[trial.number])
         held = {t.handle: t for t in in_flight if t.handle is not None}
         if held:
             observed = self._backend.poll(list(held))
@@ -247,6 +256,15 @@ class Driver:
                     continue
                 verdict = classify(observation, self._tail(trial))
                 yield trial.number, Sighting(observation, verdict=verdict, progress=self._progress(trial))
+
+    def _runs_of(self, adopted: Sequence[Trial]) -> Mapping[int, str]:
+        """The MLflow runs of trials that a dead driver submitted; none while MLflow does not answer."""
+        overrides = {trial.number: self._roster.overrides(trial.number) for trial in adopted}
+        try:
+            return self._submission.runs(adopted, overrides)
+        except TrackingUnavailableError as exc:
+            self._note = str(exc)
+            return {}
 
     def _tail(self, trial: Trial) -> list[str]:
         """The last lines of every node's log; a log that cannot be read is no reason to stop."""

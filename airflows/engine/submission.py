@@ -92,7 +92,9 @@ class Submission:
         """
         outcome = Outcome()
         try:
-            runs = self._make_runs(trials, overrides)
+            # The program of an earlier attempt may have ended the run.
+            self._tracker.reopen([trial.run_id for trial in trials if trial.run_id and trial.attempt])
+            runs = self.runs(trials, overrides)
         except TrackingUnavailableError as exc:
             outcome.note = f"{exc} Submitting waits for it."
             outcome.events = [(t, self._unsent(t, now, str(exc))) for t in trials]
@@ -104,17 +106,21 @@ class Submission:
             outcome.events += [(t, self._unsent(t, now, "", runs.get(t.number, ""))) for t, _ in jobs]
         return outcome
 
-    def _make_runs(
-        self, trials: Sequence[Trial], overrides: Mapping[int, Mapping[str, Any]]
-    ) -> dict[int, str]:
+    def runs(self, trials: Sequence[Trial], overrides: Mapping[int, Mapping[str, Any]]) -> dict[int, str]:
+        """Return the MLflow run of each trial by number, after making those that are missing.
+
+        Raises:
+            TrackingUnavailableError: MLflow does not answer; a later call finds what this one made.
+        """
         runs = {trial.number: trial.run_id for trial in trials}
-        # The program of an earlier attempt may have ended the run.
-        self._tracker.reopen([trial.run_id for trial in trials if trial.run_id and trial.attempt])
         missing = [trial for trial in trials if not trial.run_id]
+        doubtful = frozenset(self._uncertain)
         for uncertain in (True, False):
-            wanted = [t for t in missing if (t.number in self._uncertain) is uncertain]
+            wanted = [t for t in missing if (t.number in doubtful) is uncertain]
             if wanted:
                 made = [self._trial_run(t, overrides[t.number]) for t in wanted]
+                # Without an answer nobody knows whether they were made.
+                self._uncertain |= {trial.number for trial in wanted}
                 runs |= self._tracker.create_runs(made, uncertain=uncertain)
         self._uncertain -= {trial.number for trial in missing}
         return runs

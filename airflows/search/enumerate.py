@@ -175,8 +175,9 @@ class Grid:
             states = dict.fromkeys(step[0] for row in steps.values() for step in row if step is not None)
             total += len(states)
             if total > _MOST_STATES:
-                message = "The rules of exclude depend on each other in too many ways to be counted."
-                raise SpecError(message, field="exclude", hint="List the points under include instead.")
+                message = "Conditions and rules depend on each other in too many ways to be counted."
+                field = "exclude" if self._space.exclude else "space"
+                raise SpecError(message, field=field, hint="List the points under include instead.")
         below = {state: int(state[0] == 0) for state in states}
         self._sizes = [below]
         for depth in range(len(self._levels) - 1, -1, -1):
@@ -198,7 +199,17 @@ class Grid:
                 mask, sat = mask & level.off[0], sat | level.off[1]
             else:
                 return None
+        if waiting and not self._may_settle(depth, sat, waiting):
+            return None
         return (mask, sat & self._levels[depth].live, tuple(waiting.items())), tuple(active)
+
+    def _may_settle(self, depth: int, sat: int, waiting: Mapping[int, int]) -> bool:
+        """Whether the axes further down can still make active all that is held back and must be."""
+        needed = 0
+        for at, choice in waiting.items():
+            if not self._levels[at].classes[choice].is_first:
+                needed |= self._levels[at].need & ~sat
+        return needed >= 0 and all(level.may_fulfil(needed) for level in self._levels[depth + 1 :])
 
     def _ends(self, weigh: Callable[[Class], int]) -> Mapping[int, int]:
         """Return how many whole points end with each mask."""

@@ -44,6 +44,7 @@ class Level:
         need: the clauses it needs; -1 when it never is active.
         settles: axes whose activity is known once this one is chosen, in dependency order.
         live: the clauses that are still needed after that.
+        asked: the clauses that look at the axis.
     """
 
     axis: Axis
@@ -54,6 +55,12 @@ class Level:
     need: int
     settles: tuple[int, ...]
     live: int
+    asked: int
+
+    def may_fulfil(self, clauses: int) -> bool:
+        """Whether some value fulfils all those of the clauses that look at the axis."""
+        wanted = clauses & self.asked
+        return not wanted & ~self.off[1] or any(not wanted & ~each.sat for each in self.classes)
 
     def overrides(self, place: int) -> Overrides:
         """Return what the value at a position sets."""
@@ -131,9 +138,9 @@ class _Compiler:
             for other in varying:
                 if settled[other] > depth:
                     live |= max(0, needs[depth_of[other]])
-            levels.append(
-                Level(axis, domain, classes, runs, self._off(position), needs[depth], settles, live)
-            )
+            asked = sum(1 << bit for bit, _ in self._looking_at(position))
+            off = self._off(position)
+            levels.append(Level(axis, domain, classes, runs, off, needs[depth], settles, live, asked))
         return levels
 
     def _settled(self, depth_of: Mapping[int, int]) -> dict[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from airflows.errors import SpecError
 
@@ -13,6 +13,7 @@ OFF = "none"
 _CREDENTIALS = re.compile(
     r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)(?P<user>[^/@\s:]*):(?P<password>[^/@\s]*)@"
 )
+_AMBIGUOUS = re.compile(r"%(?=[0-9A-Fa-f]{2})|\?")
 _SECRET_NAMES = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
 _PLAIN_NAMES = (
     "MLFLOW_TRACKING_INSECURE_TLS",
@@ -41,7 +42,8 @@ def embedded_uri(home: Path) -> str:
 
 def sqlite_uri(path: Path) -> str:
     """Return the URI of an SQLite file, usable from any working directory."""
-    return "sqlite:///" + str(path.absolute()).replace("%", "%25").replace("?", "%3F")
+    # SQLAlchemy 2.1 decodes what stands behind a percent sign, 2.0 does not: encode only what must be.
+    return "sqlite:///" + _AMBIGUOUS.sub(lambda found: quote(found[0]), str(path.absolute()))
 
 
 def choose_uri(wanted: str | None, environment: Mapping[str, str], home: Path) -> str:

@@ -1,6 +1,7 @@
 """`list`, `get`, `logs`: what is known, and what was printed."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -108,8 +109,8 @@ def test_get_tells_the_story_of_a_trial(cli, swept):
     assert states[0] == ("pending", "submitting")
     assert states[-1][1] == "failed"
     assert document["config"]["parameters"]["lr"] == 0.2
-    with open(document["attempts"][1]["log_paths"][0]) as log:
-        assert "ValueError: no 1" in log.read()
+    (log,) = document["attempts"][1]["log_paths"]
+    assert "ValueError: no 1" in Path(log).read_text()
 
 
 def test_the_story_is_told_in_words(cli, swept):
@@ -185,10 +186,10 @@ def test_logs_follow_a_trial_while_it_runs(cli):
     cli.start("sweep", file)
     cli.wait_for(lambda: cli.states().get("running"), "a trial to run")
     process = cli.start("logs", "lr/2", "-o", "json")
+    assert "waiting for it to start" in process.stderr.readline()
     cli.write("go", "")
-    out, err = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=30)
     assert [json.loads(line)["line"] for line in out.splitlines()] == ["first", "last"]
-    assert "waiting for it to start" in err
     assert process.returncode == 0
 
 

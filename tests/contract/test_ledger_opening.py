@@ -170,8 +170,10 @@ def test_many_first_starts_at_once_make_one_ledger(database_url):
     ended = [(*child.communicate(timeout=PATIENCE_S), child.returncode) for child in children]
 
     assert ended == [("", "", 0)] * 6
-    with connect(database_url).connect() as connection:
+    engine = connect(database_url)
+    with engine.connect() as connection:
         assert connection.execute(sa.select(schema.meta)).all() == [("schema", str(schema.VERSION))]
+    engine.dispose()
 
 
 def test_a_ledger_of_a_newer_airflows_is_refused_and_left_alone(database_url):
@@ -188,22 +190,23 @@ def test_a_ledger_of_a_newer_airflows_is_refused_and_left_alone(database_url):
     engine.dispose()
 
 
-def test_sqlite_waits_for_no_reader_and_no_disk(tmp_path):
-    connection = connect(f"sqlite:///{tmp_path}/ledger.db").raw_connection()
+def pragmas(directory):
+    engine = connect(f"sqlite:///{directory}/ledger.db")
+    names = ("journal_mode", "synchronous", "foreign_keys")
+    with engine.connect() as connection:
+        found = [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in names]
+    engine.dispose()
+    return found
 
-    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-    assert connection.execute("PRAGMA synchronous").fetchone() == (1,)
-    assert connection.execute("PRAGMA foreign_keys").fetchone() == (1,)
-    connection.close()
+
+def test_sqlite_waits_for_no_reader_and_no_disk(tmp_path):
+    assert pragmas(tmp_path) == ["wal", 1, 1]
 
 
 def test_on_a_network_file_system_sqlite_keeps_a_rollback_journal(tmp_path, monkeypatch):
     # The package's attribute of that name is the function.
     monkeypatch.setattr(sys.modules["airflows.ledger.connect"], "is_on_network", lambda _path: True)
-    connection = connect(f"sqlite:///{tmp_path}/ledger.db").raw_connection()
-
-    assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
-    connection.close()
+    assert pragmas(tmp_path) == ["delete", 1, 1]
 
 
 # Files in the way
@@ -224,10 +227,12 @@ def test_a_damaged_database(tmp_path):
     url = filled(path)
     whole = path.read_bytes()
     path.write_bytes(whole[:8192] + b"\xff" * (len(whole) - 8192))
+    ledger = Ledger(connect(url))
 
     with pytest.raises(LedgerError, match="The file is damaged; restore a copy") as caught:
-        Ledger(connect(url)).sweeps()
+        ledger.sweeps()
     is_clear(str(caught.value))
+    ledger.close()
 
 
 def test_a_directory_in_the_place_of_the_file(tmp_path):

@@ -67,13 +67,13 @@ def test_cancelling_two_of_six_ends_their_children_and_nothing_else(backend, mak
     handles = list(backend.submit(jobs))
     for handle in handles:
         suite.until_logged(backend, handle, "started")
-    assert all(len(marked(job.token)) >= 3 for job in jobs)
+    assert all(len(marked(str(job.launch_dir))) >= 3 for job in jobs)
 
     backend.cancel(handles[:2])
     ended = [suite.end(backend, handle) for handle in handles[:2]]
 
-    assert [set(), set()] == [marked(job.token) for job in jobs[:2]]
-    assert all(len(marked(job.token)) >= 3 for job in jobs[2:])
+    assert [set(), set()] == [marked(str(job.launch_dir)) for job in jobs[:2]]
+    assert all(len(marked(str(job.launch_dir))) >= 3 for job in jobs[2:])
     assert {"killed"} == {seen.word for seen in ended}
     assert {Phase.RUNNING} == {seen.phase for seen in backend.poll(handles[2:]).values()}
     backend.cancel(handles[2:])
@@ -91,7 +91,7 @@ def test_a_command_that_ignores_the_signal_is_killed_after_the_grace_time(backen
 
     assert (seen.exit_code, seen.word) == (137, "killed")
     assert exit_file(job) == {"exit_code": 137, "word": "killed", "node": 0, "resumed_from": ""}
-    assert set() == marked(job.token)
+    assert set() == marked(str(job.launch_dir))
 
 
 def test_a_child_gets_its_grace_time_though_the_shell_around_it_is_gone(backend, make_job, suite):
@@ -134,7 +134,7 @@ def test_what_a_failed_command_left_in_another_session_is_killed(backend, make_j
     job = make_job("setsid sleep 600 & sleep 0.1; exit 3")
     assert suite.end(backend, suite.start(backend, job)).exit_code == 3
 
-    assert set() == marked(job.token)
+    assert set() == marked(str(job.launch_dir))
 
 
 def test_a_run_whose_preamble_was_killed_leaves_no_process_and_no_exit_status(backend, make_job, suite):
@@ -147,7 +147,7 @@ def test_a_run_whose_preamble_was_killed_leaves_no_process_and_no_exit_status(ba
 
     assert (seen.exit_code, seen.word) == (None, "")
     assert "no exit status" in seen.detail
-    assert set() == marked(job.token)
+    assert set() == marked(str(job.launch_dir))
 
 
 def test_a_cancel_after_the_preamble_was_killed_ends_the_rest(backend, make_job, suite):
@@ -159,7 +159,7 @@ def test_a_cancel_after_the_preamble_was_killed_ends_the_rest(backend, make_job,
     backend.cancel([handle])
 
     assert suite.end(backend, handle).exit_code is None
-    assert set() == marked(job.token)
+    assert set() == marked(str(job.launch_dir))
 
 
 def test_a_run_cancelled_before_its_preamble_can_take_the_signal_says_so(backend, make_job, suite):
@@ -188,7 +188,7 @@ def test_a_preamble_that_hangs_is_killed_long_after_the_grace_time(tmp_path, sui
     backend.poll([handle])
 
     assert suite.end(backend, handle).word == "killed"
-    assert set() == marked(job.token)
+    assert set() == marked(str(job.launch_dir))
 
 
 def test_the_grace_time_and_the_limit_need_no_driver(tmp_path):
@@ -220,7 +220,8 @@ print(*handles, sep="\\n")
 
 
 def test_the_limit_leaves_no_process_behind_when_the_command_is_quicker(backend, make_job, suite):
-    job = make_job("ps -eo pid,args | grep '[s]leep 4321' | awk '{print $1}'", timeout_s=4321)
+    limit_s = 10_000 + os.getpid()
+    job = make_job(f"ps -eo pid,args | grep '[s]leep {limit_s}' | awk '{{print $1}}'", timeout_s=limit_s)
     handle = suite.start(backend, job)
     assert suite.end(backend, handle).exit_code == 0
 
@@ -237,7 +238,7 @@ def test_a_node_that_fails_is_named(backend, make_job, suite):
     seen = suite.end(backend, handle)
 
     assert (seen.exit_code, seen.word, seen.detail) == (5, "", "node 2 failed first")
-    assert set() == marked(job.token)
+    assert set() == marked(str(job.launch_dir))
 
 
 def test_cancelling_a_run_of_several_nodes_ends_them_all(backend, make_job, suite):
@@ -250,7 +251,7 @@ def test_cancelling_a_run_of_several_nodes_ends_them_all(backend, make_job, suit
     seen = suite.end(backend, handle)
 
     assert seen.word == "killed"
-    assert set() == marked(job.token)
+    assert set() == marked(str(job.launch_dir))
 
 
 def test_waiting_returns_the_moment_a_run_ends(backend, make_job, suite):
@@ -314,7 +315,7 @@ def test_a_run_from_before_the_machine_was_started_anew_has_ended(backend, make_
 
     assert (seen.phase, seen.exit_code) == (Phase.ENDED, None)
     assert "started anew" in seen.detail
-    assert len(marked(job.token)) > 0
+    assert len(marked(str(job.launch_dir))) > 0
     backend.cancel([handle])
     suite.end(backend, handle)
 
@@ -345,5 +346,6 @@ def test_every_process_gets_the_signal_once(backend, make_job, suite, tmp_path):
     suite.end(backend, handle)
 
     lines = [line.split() for line in suite.lines(backend, handle)]
-    started = sorted(pid for word, pid in lines if word == "started")
-    assert sorted(pid for word, pid, *_ in lines if word == "signal") == started
+    started = sorted(words[1] for words in lines if words[0] == "started")
+    assert len(started) == 3
+    assert sorted(words[1] for words in lines if words[0] == "signal") == started

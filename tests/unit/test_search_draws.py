@@ -36,7 +36,7 @@ def points(*args, **fields):
     return [point.overrides for point in sweep(*args, **fields).expansion.points()]
 
 
-@given(st.integers(1, 3000), st.integers(0, 2**64))
+@given(st.integers(1, 300), st.integers(0, 2**64))
 def test_a_shuffle_holds_every_number_once(count, seed):
     shuffle = Shuffle(count, seed)
 
@@ -76,13 +76,15 @@ def test_draws_go_on_from_anywhere(method):
 
 def test_the_first_draws_are_these():
     """A change here changes the points of every sweep that people have."""
-    assert points(MIXED, trials=3) == RANDOM
     finite = {"parameters.opt": ["a", "b", "c"], "parameters.batch": {"min": 1, "max": 4}}
-    assert [tuple(row.values()) for row in points(finite, trials=5)] == SHUFFLED
 
+    assert [tuple(row.values()) for row in points(MIXED, trials=3)] == [
+        ("sgd", 3.37774551765e-05, 74),
+        ("sgd", 5.17991139254e-05, 64),
+        ("adam", 0.000232465769016, 0.0102266824748, 248),
+    ]
+    assert [tuple(row.values()) for row in points(finite, trials=5)] == [("c", 2), ("c", 3), ("b", 3), ("a", 2), ("a", 4)]
 
-RANDOM: list = []
-SHUFFLED: list = []
 
 
 @pytest.mark.parametrize("method", METHODS)

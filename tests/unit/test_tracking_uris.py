@@ -34,7 +34,7 @@ def test_a_relative_sqlite_file_is_made_absolute_for_jobs_that_run_elsewhere(mon
     assert choose_uri("sqlite:///runs.db", {}, HOME) == f"sqlite:///{tmp_path}/runs.db"
 
 
-@pytest.mark.parametrize("name", ["mlflow.db", "a b.db", "50%.db", "what?.db", "µ.db", "a#b.db"])
+@pytest.mark.parametrize("name", ["mlflow.db", "a b.db", "50%.db", "50%25.db", "what?.db", "µ.db", "a#b.db"])
 def test_any_file_name_makes_the_round_trip(name):
     uri = sqlite_uri(HOME / name)
     assert is_sqlite(uri)

@@ -252,7 +252,7 @@ class LocalBackend:
     def _has_leftovers(self, run: Run) -> bool:
         if (run.directory / "exit.json").exists() or not run.name.is_of_this_boot:
             return False
-        return not end_all(run.name.token, patience_s=_KILL_PATIENCE_S)
+        return not end_all(run.name.launch_dir, patience_s=_KILL_PATIENCE_S)
 
     def _reap(self, run: Run) -> int | None:
         """Return the exit status of a preamble that is this process's child; negative for a signal."""
@@ -273,7 +273,7 @@ class LocalBackend:
             and self._clock() > run.cancelled_at + self._settings.grace + _OVERDUE_S
         ):
             self._signal(handle, run, signal.SIGKILL)
-            end_all(run.name.token, patience_s=_KILL_PATIENCE_S)
+            end_all(run.name.launch_dir, patience_s=_KILL_PATIENCE_S)
         return run.running()
 
     def wait(self, timeout_s: float) -> None:

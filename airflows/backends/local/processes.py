@@ -9,7 +9,9 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-TOKEN_VARIABLE = "AIRFLOWS_TOKEN"  # noqa: S105  (the name of a variable)
+MARK = "AIRFLOWS_LAUNCH_DIR"
+"""Variable that all processes of an attempt have, and no others."""
+
 _START_FIELD = 19
 
 
@@ -52,12 +54,12 @@ def open_pidfd(pid: int, started: int, *, is_child: bool = False) -> int | None:
     return descriptor
 
 
-def marked(token: str) -> set[int]:
+def marked(launch_dir: str) -> set[int]:
     """Return the living processes of an attempt: its command and what that started, in any session.
 
     The preamble itself is not among them. Processes of other users cannot be seen.
     """
-    mark = f"{TOKEN_VARIABLE}={token}".encode()
+    mark = os.fsencode(f"{MARK}={launch_dir}")
     found = set()
     with os.scandir("/proc") as entries:
         pids = [entry.name for entry in entries if entry.name.isdigit()]
@@ -69,9 +71,9 @@ def marked(token: str) -> set[int]:
     return found
 
 
-def end_all(token: str, *, patience_s: float) -> bool:
+def end_all(launch_dir: str, *, patience_s: float) -> bool:
     """Send SIGKILL to all that is left of an attempt; return whether nothing is left after a while."""
-    for pids in _rounds(token):
+    for pids in _rounds(launch_dir):
         descriptors = [fd for pid in pids if (fd := _kill(pid)) is not None]
         try:
             if not _all_end(descriptors, patience_s):
@@ -79,13 +81,13 @@ def end_all(token: str, *, patience_s: float) -> bool:
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
-    return not marked(token)
+    return not marked(launch_dir)
 
 
-def _rounds(token: str) -> Iterator[set[int]]:
+def _rounds(launch_dir: str) -> Iterator[set[int]]:
     """Look again, since a process may have started another one just before it was killed."""
     for _ in range(3):
-        found = marked(token)
+        found = marked(launch_dir)
         if not found:
             return
         yield found

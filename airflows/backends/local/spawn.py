@@ -19,6 +19,7 @@ from airflows import checkpoints
 from airflows.backends.base import Job
 from airflows.backends.local import environment
 from airflows.backends.local.gpus import Held
+from airflows.backends.local.processes import MARK
 from airflows.backends.local.settings import LocalSettings
 from airflows.job_secrets import resolve
 from airflows.yamlio import parse
@@ -112,8 +113,8 @@ class Spawner:
         }
         if held is None and self.hides_gpus:
             variables["CUDA_VISIBLE_DEVICES"] = ""
-        # The mark of an attempt's processes: the preamble sets it for the command alone.
-        variables.pop("AIRFLOWS_TOKEN", None)
+        # The preamble sets this for the command alone.
+        variables.pop(MARK, None)
         return variables | resolve(job.secrets, self.home)
 
     def _isolated(self, job: Job) -> Mapping[str, str]:

@@ -1,0 +1,172 @@
+"""Each point is checked as the train.yaml it makes; and what a dry run shows of points."""
+
+from pathlib import Path
+
+import pytest
+
+from airflows import vetting
+from airflows.errors import SpecError
+from airflows.preview import Change, accelerator_hours_max, diff_from_base
+from airflows.sweepfile import sweep_from_mapping
+from airflows.train import decode
+from airflows.vetting import validate_points
+
+BASE = {
+    "experiment_name": "demo",
+    "command": "true",
+    "compute": {"accelerator_type": "GPU_8xH100", "num_accelerators": 8},
+    "timeout_minutes": 30,
+    "env_variables": {"LEVEL": "info"},
+    "parameters": {"lr": 0.01, "opt": "adam", "seed": 0},
+}
+MILLION = {f"parameters.{name}": {"min": 1, "max": 100, "step": 1} for name in "abc"}
+
+
+def sweep(**fields):
+    return sweep_from_mapping({"name": "demo", "base": BASE, **fields}, directory=Path())
+
+
+def refused(**fields) -> SpecError:
+    with pytest.raises(SpecError) as caught:
+        validate_points(sweep(**fields))
+    return caught.value
+
+
+@pytest.fixture
+def decoded(monkeypatch):
+    """The trees that were looked at."""
+    seen = []
+
+    def counting(tree, **options):
+        seen.append(tree)
+        return decode(tree, **options)
+
+    monkeypatch.setattr(vetting, "decode", counting)
+    return seen
+
+
+def test_an_invalid_trial_is_reported_with_number_and_overrides():
+    error = refused(space={"parameters.lr": [0.1, 0.2], "compute.num_accelerators": [8, 16, 3]})
+
+    assert error.message.startswith("Trial 2 cannot run. 3 is not a multiple of 8")
+    assert error.message.endswith("Its overrides: parameters.lr: 0.1, compute.num_accelerators: 3.")
+    assert error.field == "compute.num_accelerators"
+
+
+def test_the_number_counts_replicates():
+    error = refused(
+        space={"compute.num_accelerators": [8, 16, 3]},
+        replicates={"key": "parameters.seed", "values": [0, 1, 2, 3]},
+    )
+
+    assert error.message.startswith("Trial 8 cannot run.")
+
+
+def test_keys_that_rules_look_at_together_are_checked_together():
+    space = {
+        "compute.accelerator_type, compute.num_accelerators": [["GPU_1xA10", 3], ["GPU_8xH100", 8]],
+        "parameters.lr": [0.1, 0.2],
+    }
+    validate_points(sweep(space=space))
+
+    assert "Trial 1 cannot run" in refused(space={"compute.num_accelerators": [8, 3], "compute.accelerator_type": ["GPU_1xA10", "GPU_8xH100"]}, exclude=[{"compute.num_accelerators": 8, "compute.accelerator_type": "GPU_1xA10"}]).message  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("env_variables.LEVEL", [1], "takes text, not a list"),
+        ("secrets.TOKEN", "nowhere", "scope/key"),
+        ("secrets.LEVEL", "a/b", "LEVEL is in both"),
+        ("command", "", "command is empty"),
+        ("timeout_minutes", 0, "less than 1 minute"),
+        ("parameters", 5, "takes a mapping"),
+        ("environment.version", "5", "needs dependencies"),
+        ("code_source.type", "tar", "is no code source type"),
+    ],
+)
+def test_every_area_of_the_schema_is_checked(key, value, words):
+    error = refused(include=[{"parameters.lr": 1}, {key: value}])
+
+    assert error.message.startswith("Trial 1 cannot run.")
+    assert words in error.message
+
+
+def test_values_of_replicates_are_checked():
+    error = refused(include=[{}], replicates={"key": "timeout_minutes", "values": [10, 0]})
+
+    assert error.message.startswith("Replicate 1 cannot run: timeout_minutes is 0.")
+
+
+def test_points_that_differ_in_parameters_alone_are_not_checked_again(decoded):
+    validate_points(sweep(space=MILLION | {"compute.num_accelerators": [8, 16]}))
+
+    assert [tree["compute"]["num_accelerators"] for tree in decoded] == [8, 16]
+
+
+def test_a_sweep_of_parameters_alone_has_nothing_to_check(decoded):
+    validate_points(sweep(space=MILLION))
+
+    assert decoded == []
+
+
+def test_beyond_the_first_points_values_and_combinations_are_checked():
+    space = {
+        "compute.accelerator_type": ["GPU_8xH100", "GPU_1xA10"],
+        "compute.num_accelerators": {"values": [8, 3], "when": {"parameters.opt": ["adam", "sgd"]}},
+        "parameters.opt": ["adam", "sgd"],
+    }
+    late = {"compute.accelerator_type": "GPU_8xH100", "compute.num_accelerators": 3}
+
+    validate_points(sweep(space=space | MILLION, exclude=[late]))
+    error = refused(space={"parameters.lr": [1, 2]} | MILLION | {"compute.num_accelerators": [8, 3]})
+    assert "Trial 1 cannot run" in error.message
+    # The first 10,000 points are all of one accelerator type.
+    first = sweep(space={"compute.accelerator_type": ["GPU_1xA10", "GPU_8xH100"], **MILLION, "compute.num_accelerators": [8, 3]})
+    with pytest.raises(SpecError, match="Trial 2000001 cannot run"):
+        validate_points(first)
+
+
+def test_a_late_value_of_a_single_key_is_found():
+    space = {"env_variables.LEVEL": ["a", ["b"]], **MILLION}
+
+    assert "Trial 1000000 cannot run" in refused(space=space).message
+
+
+def test_ends_of_an_interval_are_looked_at():
+    space = {"timeout_minutes": {"min": 0, "max": 5}, "parameters.lr": {"min": 0.0, "max": 1.0}}
+    made = sweep(space=space, search={"method": "random", "trials": 20_000})
+    with pytest.raises(SpecError, match="cannot run"):
+        validate_points(made, most=0)
+
+
+def test_a_difference_names_old_and_new():
+    changes = diff_from_base(BASE, {"parameters.lr": 0.5, "parameters.new": None, "timeout_minutes": 30})
+
+    assert changes == [
+        Change("parameters.lr", 0.01, 0.5, is_new=False),
+        Change("parameters.new", None, None, is_new=True),
+        Change("timeout_minutes", 30, 30, is_new=False),
+    ]
+
+
+def test_accelerator_hours_are_those_of_one_attempt_of_each_trial():
+    assert accelerator_hours_max(sweep(space={"parameters.lr": [1, 2, 3]})) == 3 * 8 * 0.5
+    assert accelerator_hours_max(sweep(space={"parameters.lr": [1, 2, 3]}), 2) == 2 * 8 * 0.5
+    replicates = {"key": "parameters.seed", "values": [0, 1]}
+    assert accelerator_hours_max(sweep(include=[{}], replicates=replicates)) == 2 * 8 * 0.5
+
+
+def test_accelerator_hours_follow_what_is_swept():
+    space = {"compute.num_accelerators": [8, 16], "timeout_minutes": [30, 60], "parameters.lr": [1, 2]}
+
+    assert accelerator_hours_max(sweep(space=space)) == 2 * (8 + 16) * (0.5 + 1)
+    assert accelerator_hours_max(sweep(space=space | MILLION)) == pytest.approx(2e6 * (8 + 16) * 1.5, rel=1)
+
+
+def test_without_a_time_limit_there_is_no_most():
+    endless = {key: value for key, value in BASE.items() if key != "timeout_minutes"}
+
+    assert accelerator_hours_max(sweep(base=endless, include=[{}])) is None
+    assert accelerator_hours_max(sweep(base=endless, include=[{"timeout_minutes": 60}])) == 8
+    assert accelerator_hours_max(sweep(base=endless, include=[{"timeout_minutes": 60}, {}])) is None
