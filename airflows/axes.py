@@ -79,8 +79,16 @@ class Axis:
             return False
         if isinstance(self.domain, Interval):
             return self.domain.holds(overrides[self.keys[0]])
-        found = [set(self.domain.find(overrides[key], at)) for at, key in enumerate(self.keys)]
-        return bool(set.intersection(*found))
+        return bool(self.places(overrides))
+
+    def places(self, overrides: Mapping[str, Any]) -> set[int]:
+        """Return the positions in a finite domain that agree with the overrides of one key at least."""
+        if isinstance(self.domain, Interval):
+            return set()
+        found = [
+            set(self.domain.find(overrides[key], at)) for at, key in enumerate(self.keys) if key in overrides
+        ]
+        return set.intersection(*found)
 
 
 @dataclass(frozen=True, slots=True)

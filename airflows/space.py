@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol
 
-from airflows.axes import Overrides, Point, Space
-from airflows.domains import Listed
+from airflows.axes import Axis, Overrides, Point, Space
+from airflows.domains import Interval, Listed, likeness
 from airflows.errors import SpecError
 from airflows.search.draws import PATIENCE, Draws, random_shares
 from airflows.search.enumerate import Grid
+
+_LOOKED_AT = 100_000
 
 Method = Literal["grid", "list", "random", "sobol"]
 
@@ -55,8 +57,10 @@ class Expansion:
         kept = [row for row in space.include if not space.is_excluded(row)]
         self._rows = [row for row in kept if self._grid is None or not space.contains(row)]
         self.duplicates_dropped = self._count_duplicates(len(kept) - len(self._rows))
+        self._count = self._counted()
         if self._is_empty():
-            raise _nothing_left(space, self._grid or (self._draws.grid if self._draws else None))
+            grid = self._draws.grid if self._draws is not None else self._grid
+            raise _nothing_left(space, grid)
 
     def points(self, start: int = 0) -> Iterator[Point]:
         """Yield the points from number `start` on."""
@@ -71,17 +75,37 @@ class Expansion:
 
         For draws from an endless space it is `search.trials`.
         """
-        rows, trials = len(self._rows), self._choice.trials
-        total: int | None = rows
+        return self._count
+
+    def _counted(self) -> int | None:
+        trials = self._choice.trials
+        own: int | None = 0
         if self._grid is not None:
-            total = rows + self._grid.count
+            own = self._grid.count
         elif self._draws is not None:
             own = self._draws.count
-            inside = sum(self._space.contains(row) for row in self._rows)
-            total = None if own is None else rows + own - inside
-        if total is None or trials is None:
-            return trials if total is None else total
-        return min(total, trials)
+        if own is None:
+            return trials
+        drawn_too = self._rows if self._draws is not None else []
+        total = own + len(self._rows) - sum(self._space.contains(row) for row in drawn_too)
+        return total if trials is None else min(total, trials)
+
+    def find(self, overrides: Mapping[str, Any]) -> Point | None:
+        """Return the first point with these overrides among its own; None when there seems to be none."""
+        wanted = {key: likeness(value) for key, value in overrides.items()}
+
+        def fits(made: Mapping[str, Any]) -> bool:
+            return all(key in made and likeness(made[key]) == like for key, like in wanted.items())
+
+        start = 0
+        if self._grid is not None:
+            start = self._grid.count
+            narrowed = Grid(_narrowed(self._space, overrides)).points()
+            made = next(filter(fits, itertools.islice(narrowed, _LOOKED_AT)), None)
+            if made is not None:
+                number, trials = self._grid.number(made), self._choice.trials
+                return Point(number, made) if trials is None or number < trials else None
+        return next((point for point in self.points(start) if fits(point.overrides)), None)
 
     def _is_empty(self) -> bool:
         if self._rows or self._draws is None or self._draws.grid is not None:
@@ -106,6 +130,19 @@ class Expansion:
             return rows + self._grid.repeats
         domains = (axis.domain for axis in self._space.axes) if self._draws is not None else ()
         return rows + sum(sum(d.repeats.values()) for d in domains if isinstance(d, Listed))
+
+
+def _narrowed(space: Space, overrides: Mapping[str, Any]) -> Space:
+    """Return the space with only those values of each axis that agree with the overrides."""
+
+    def narrowed(axis: Axis) -> Axis:
+        if not any(key in overrides for key in axis.keys) or isinstance(axis.domain, Interval):
+            return axis
+        is_coupled = len(axis.keys) > 1
+        values = tuple(axis.domain[place] for place in sorted(axis.places(overrides)))
+        return replace(axis, domain=Listed(values, is_coupled=is_coupled)) if values else axis
+
+    return replace(space, axes=tuple(map(narrowed, space.axes)))
 
 
 def _nothing_left(space: Space, grid: Grid | None) -> SpecError:

@@ -23,12 +23,8 @@ _SCALAR: dict[str, Any] = {"type": ["string", "number", "boolean"]}
 _KEY_VALUES: dict[str, Any] = {"type": "object", "description": "Override keys and their values."}
 
 
-def _duration(value: object) -> float:
-    return float(value) if isinstance(value, float) else parse_duration(value)
-
-
 def _positive_duration(value: object) -> float:
-    seconds = _duration(value)
+    seconds = parse_duration(value)
     if not seconds:
         message = f"{value!r} is no time at all. Leave the key out for no limit."
         raise ValueError(message)
@@ -71,7 +67,7 @@ def _distinct(values: object) -> object:
 
 
 _DURATION_SCHEMA = WithJsonSchema({"type": "string", "pattern": PATTERN, "examples": ["90s", "12h", "1h30m"]})
-Duration = Annotated[float, BeforeValidator(_duration), _DURATION_SCHEMA]
+Duration = Annotated[float, BeforeValidator(parse_duration), _DURATION_SCHEMA]
 PositiveDuration = Annotated[float, BeforeValidator(_positive_duration), _DURATION_SCHEMA]
 Failures = Annotated[
     Any,
@@ -290,6 +286,11 @@ _DOMAIN: dict[str, Any] = {
 Domains = Annotated[dict[str, Any], WithJsonSchema({"type": "object", "additionalProperties": _DOMAIN})]
 
 
+def _part(description: str) -> Any:
+    # Validated with the whole, an empty part costs nothing; made by its class it would be compiled by itself.
+    return Field({}, validate_default=True, description=description)
+
+
 class SweepSpec(_Part):
     """A sweep.yaml: which train.yaml, which keys take which values, what is best, where it runs."""
 
@@ -305,16 +306,16 @@ class SweepSpec(_Part):
     space: Domains = Field({}, description="Override key to the values it takes.")
     include: Rows = Field([], description="Further points, each a mapping of override keys.")
     exclude: Rows = Field([], description="Points that have all values of a row are dropped.")
-    search: Search = Field(default_factory=Search, description="How points are chosen from the space.")
+    search: Search = _part("How points are chosen from the space.")
     replicates: Replicates | None = Field(None, description="Runs of each point that differ in one key.")
     objective: Objective | None = Field(None, description="What best means.")
     objectives: list[Objective] = Field(
         [], description="Two or more objectives, for a Pareto front instead of a winner."
     )
-    stop: Stop = Field(default_factory=Stop, description="Early stopping.")
-    limits: Limits = Field(default_factory=Limits, description="What may be spent, and when to give up.")
-    retry: Retry = Field(default_factory=Retry, description="What is tried again after a failed attempt.")
-    checkpoint: Checkpoint = Field(default_factory=Checkpoint, description="Where checkpoints are kept.")
+    stop: Stop = _part("Early stopping.")
+    limits: Limits = _part("What may be spent, and when to give up.")
+    retry: Retry = _part("What is tried again after a failed attempt.")
+    checkpoint: Checkpoint = _part("Where checkpoints are kept.")
     backend: Annotated[
         dict[str, Any],
         BeforeValidator(_backend),
@@ -330,7 +331,7 @@ class SweepSpec(_Part):
         default_factory=lambda: {"type": "local"},
         description="Where trials run: a name, or a mapping with type and the backend's own options.",
     )
-    tracking: Tracking = Field(default_factory=Tracking, description="MLflow: where and under which name.")
+    tracking: Tracking = _part("MLflow: where and under which name.")
     strict: bool = Field(False, description="What is a warning about keys otherwise is an error.")
     pack: Annotated[Any, WithJsonSchema({})] = Field(None, description="Several trials on one accelerator.")
 

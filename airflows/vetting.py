@@ -3,46 +3,64 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from enum import Enum, auto
+from functools import lru_cache
 from typing import Any
 
-from airflows.axes import Axis, Overrides, Rule, Space
-from airflows.domains import Interval
+from airflows.axes import Axis, Overrides, Point, Space
+from airflows.domains import Listed
 from airflows.errors import SpecError
 from airflows.ids import canonical_json
 from airflows.keys import split_key
 from airflows.search.enumerate import Grid
+from airflows.search.levels import finite
 from airflows.sweepfile import LoadedSweep
 from airflows.train import decode, effective
 
 FULLY_CHECKED = 10_000
-# Nothing in train.yaml's rules depends on the values in it.
-_FREE = "parameters"
-# Their values are looked at one by one, never together with others.
-_SINGLE = frozenset({"env_variables", "secrets"})
+
+
+class _Kind(Enum):
+    """How train.yaml's rules look at a key's values: not at all, one by one, or together with others."""
+
+    FREE = auto()
+    SINGLE = auto()
+    LINKED = auto()
+
+
+_KINDS = {"parameters": _Kind.FREE, "env_variables": _Kind.SINGLE, "secrets": _Kind.SINGLE}
+
+
+@lru_cache(maxsize=4096)
+def _kind(key: str) -> _Kind:
+    parts = split_key(key)
+    # A whole free-form map must still be a map.
+    return _KINDS.get(parts[0], _Kind.LINKED) if len(parts) > 1 else _Kind.LINKED
 
 
 def validate_points(sweep: LoadedSweep, *, most: int = FULLY_CHECKED) -> None:
     """Check the points of a sweep, each as the train.yaml it makes.
 
-    Up to `most` points are looked at one by one; beyond that, each value of each key, and each combination
-    of values that train.yaml's rules look at together.
+    Of a grid, up to `most` points are looked at one by one; beyond that, each value of each key, and each
+    combination of values that train.yaml's rules look at together.
 
     Raises:
         SpecError: a point is invalid; the error names its first trial and its overrides.
     """
     vetted = _Vetted(sweep)
     vetted.replicates()
+    space = sweep.space
+    keys = {key for axis in space.axes for key in axis.keys} | {key for row in space.include for key in row}
+    if all(_kind(key) is _Kind.FREE for key in keys):
+        return
     count = sweep.expansion.count()
-    for point in itertools.islice(sweep.expansion.points(), most):
+    is_large_grid = sweep.spec.method == "grid" and count is not None and count > most
+    for point in itertools.islice(sweep.expansion.points(), most if is_large_grid else None):
         vetted.check(point.overrides, point.index)
-    if count is None or count > most:
-        for row in sweep.space.include:
-            vetted.check(row, None)
-        for overrides in _alone(sweep.space):
-            vetted.check(overrides, None)
-        for overrides in itertools.islice(_together(sweep.space), most):
+    if is_large_grid:
+        for overrides in itertools.chain(space.include, _alone(space), _together(space, most)):
             vetted.check(overrides, None)
 
 
@@ -52,24 +70,23 @@ class _Vetted:
     def __init__(self, sweep: LoadedSweep) -> None:
         self._sweep = sweep
         self._known: set[str] = set()
-        self._kinds: dict[str, str] = {}
 
     def check(self, overrides: Mapping[str, Any], index: int | None) -> None:
         """Check one point; without an index the first point that has these overrides is looked up."""
         linked: Overrides = {}
         for key, value in overrides.items():
-            kind = self._kind(key)
-            if kind in _SINGLE:
-                self._check({key: value}, overrides, index)
-            elif kind != _FREE:
-                linked[key] = value
+            match _kind(key):
+                case _Kind.SINGLE:
+                    self._check({key: value}, overrides, index)
+                case _Kind.LINKED:
+                    linked[key] = value
         if linked:
             self._check(linked, overrides, index)
 
     def replicates(self) -> None:
         """Check the values that tell replicates apart."""
         replicates = self._sweep.spec.replicates
-        if replicates is not None and self._kind(replicates.key) != _FREE:
+        if replicates is not None and _kind(replicates.key) is not _Kind.FREE:
             for at, value in enumerate(replicates.values):
                 try:
                     self._decode({replicates.key: value})
@@ -77,22 +94,25 @@ class _Vetted:
                     message = f"Replicate {at} cannot run: {replicates.key} is {value!r}. {exc.message}"
                     raise SpecError(message, file=self._file, field=exc.field, hint=exc.hint) from exc
 
-    def _kind(self, key: str) -> str:
-        if key not in self._kinds:
-            parts = split_key(key)
-            # A whole free-form map must still be a map.
-            self._kinds[key] = parts[0] if len(parts) > 1 else f"={parts[0]}"
-        return self._kinds[key]
-
     def _check(self, looked_at: Overrides, overrides: Mapping[str, Any], index: int | None) -> None:
-        known = canonical_json(looked_at)
+        # A number may stand for any other, so that a seed in a variable is not looked at ten thousand times.
+        alike = {
+            key: 0 if type(value) in {int, float} and _kind(key) is _Kind.SINGLE else value
+            for key, value in looked_at.items()
+        }
+        known = canonical_json(alike)
         if known in self._known:
             return
+        self._known.add(known)
         try:
             self._decode(looked_at)
         except SpecError as exc:
-            raise self._refused(exc, looked_at, overrides, index) from exc
-        self._known.add(known)
+            point = (
+                Point(index, dict(overrides)) if index is not None else self._sweep.expansion.find(overrides)
+            )
+            # What no trial has, because of a rule or search.trials, does no harm.
+            if point is not None:
+                raise self._refused(exc, point) from exc
 
     def _decode(self, overrides: Mapping[str, Any]) -> None:
         decode(effective(self._sweep.base.tree, overrides), file=self._file)
@@ -101,56 +121,40 @@ class _Vetted:
     def _file(self) -> str:
         return self._sweep.base.document.file
 
-    def _refused(
-        self, exc: SpecError, looked_at: Overrides, overrides: Mapping[str, Any], index: int | None
-    ) -> SpecError:
+    def _refused(self, exc: SpecError, point: Point) -> SpecError:
         replicates = self._sweep.spec.replicates
         each = len(replicates.values) if replicates is not None else 1
-        if index is None:
-            wanted = looked_at.items()
-            found = (p for p in self._sweep.expansion.points() if wanted <= p.overrides.items())
-            point = next(found, None)
-            index, overrides = (point.index, point.overrides) if point is not None else (None, overrides)
-        who = "A trial" if index is None else f"Trial {index * each}"
-        shown = ", ".join(f"{key}: {value}" for key, value in overrides.items()) or "none"
-        message = f"{who} cannot run. {exc.message} Its overrides: {shown}."
+        shown = ", ".join(f"{key}: {value}" for key, value in point.overrides.items()) or "none"
+        message = f"Trial {point.index * each} cannot run. {exc.message} Its overrides: {shown}."
         return SpecError(message, file=self._file, field=exc.field, hint=exc.hint)
 
 
-def _is_looked_at(axis: Axis) -> bool:
-    return any(split_key(key)[0] not in {_FREE, *_SINGLE} for key in axis.keys)
-
-
 def _alone(space: Space) -> Iterator[Overrides]:
-    """Yield each value of the axes, as far as values matter; of an interval its ends."""
+    """Yield each value of the axes whose values are looked at one by one."""
     for axis in space.axes:
-        if all(split_key(key)[0] == _FREE for key in axis.keys):
-            continue
-        domain = axis.domain
-        values: Iterable[Any] = (domain.low, domain.high) if isinstance(domain, Interval) else iter_of(domain)
-        yield from (axis.overrides(value) for value in values)
+        if {_kind(key) for key in axis.keys} & {_Kind.SINGLE} and not _is_linked(axis):
+            domain = finite(axis)
+            # Numbers that are counted off are all of one kind.
+            places = range(len(domain)) if isinstance(domain, Listed) else (0, len(domain) - 1)
+            yield from (axis.overrides(domain[place]) for place in places)
 
 
-def iter_of(domain: Any) -> Iterator[Any]:
-    """Yield the values of a domain that can be counted off, at most as many as are checked one by one."""
-    return (domain[place] for place in range(min(len(domain), FULLY_CHECKED)))
-
-
-def _together(space: Space) -> Iterator[Overrides]:
-    """Yield each combination of the axes that rules look at together, with what their conditions need."""
-    kept = [at for at, axis in enumerate(space.axes) if _is_looked_at(axis)]
+def _together(space: Space, most: int) -> Iterator[Overrides]:
+    """Yield the combinations of the axes that are looked at together, with what their conditions need."""
+    kept = [at for at, axis in enumerate(space.axes) if _is_linked(axis)]
     for at in kept:
         kept += [c.axis for c in space.axes[at].clauses if c.axis is not None and c.axis not in kept]
     kept.sort()
-    if any(isinstance(space.axes[at].domain, Interval) for at in kept):
-        return
     places = {at: place for place, at in enumerate(kept)}
     axes = tuple(_moved(space.axes[at], places) for at in kept)
-    keys = {key for axis in axes for key in axis.keys}
-    gone = {key for axis in space.axes for key in axis.keys} - keys
-    rules: tuple[Rule, ...] = tuple(rule for rule in space.exclude if not gone & rule.wanted.keys())
+    gone = {key for axis in space.axes for key in axis.keys} - {key for axis in axes for key in axis.keys}
+    rules = tuple(rule for rule in space.exclude if not gone & rule.wanted.keys())
     order = tuple(places[at] for at in space.order if at in places)
-    yield from Grid(Space(axes, order, (), rules)).points()
+    yield from itertools.islice(Grid(Space(axes, order, (), rules)).points(), most)
+
+
+def _is_linked(axis: Axis) -> bool:
+    return any(_kind(key) is _Kind.LINKED for key in axis.keys)
 
 
 def _moved(axis: Axis, places: Mapping[int, int]) -> Axis:

@@ -99,8 +99,11 @@ def _notices(path: Path, kind: str) -> Sequence[Notice]:
 
         return load_train(path).notices
     from airflows.sweepfile import load_sweep  # noqa: PLC0415
+    from airflows.vetting import validate_points  # noqa: PLC0415
 
-    return load_sweep(path).notices
+    loaded = load_sweep(path)
+    validate_points(loaded)
+    return loaded.notices
 
 
 def _file_lines(checked: Document, style: Style) -> list[str]:

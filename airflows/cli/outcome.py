@@ -22,7 +22,9 @@ from airflows.errors import MissingExtraError
 if TYPE_CHECKING:
     from airflows.engine.results import SweepResults
     from airflows.ledger import Ledger
-    from airflows.ranking import Group
+    from airflows.objective import Objective
+    from airflows.ranking import Group, Scored
+    from airflows.tracking import Reading, Tracker
 
 Format = Literal["table", "csv", "json", "parquet"]
 As = Literal["table", "overrides", "yaml"]
@@ -79,32 +81,45 @@ def _ranked_by(
 ) -> SweepResults:
     """Return the results ranked by another metric, as MLflow has it."""
     from airflows.engine.results import aim_of, scored_trials  # noqa: PLC0415
-    from airflows.objective import Objective  # noqa: PLC0415
     from airflows.ranking import rank  # noqa: PLC0415
-    from airflows.scores import shown  # noqa: PLC0415
-    from airflows.tracking import choose_uri, open_tracker  # noqa: PLC0415
+
+    objective = _objective_of(found, metric, goal)
+    trials = list(scored_trials(ledger, found.row, objective))
+    read = _tracker_of(found, home).read([trial.run_id for trial in trials if trial.run_id], objective)
+    scored = [_rescored(trial, read.get(trial.run_id)) for trial in trials]
+    return replace(found, objective=objective, ranking=rank(aim_of(objective, found.sweep.spec), scored))
+
+
+def _objective_of(found: SweepResults, metric: str, goal: Goal | None) -> Objective:
+    from airflows.objective import Objective  # noqa: PLC0415
 
     own = found.objective
     if goal is None and (own is None or own.metric != metric):
         message = f"which value of {metric} is better?"
         raise UsageError(message, hint="Say --goal minimize or --goal maximize.")
     made: dict[str, Any] = {"metric": metric, "goal": goal or (own.goal if own else None)}
-    objective = Objective(**made) if own is None else own.model_copy(update=made)
+    return Objective(**made) if own is None else own.model_copy(update=made)
+
+
+def _tracker_of(found: SweepResults, home: Path) -> Tracker:
+    from airflows.tracking import OpenedSweep, choose_uri, open_tracker  # noqa: PLC0415
+    from airflows.tracking.uris import OFF  # noqa: PLC0415
+
+    row = found.row
+    if row.tracking_uri in {"", OFF}:
+        message = f"{row.id} ran without MLflow, so it has no metrics."
+        raise NoResultError(message, hint="See `tracking` in the sweep file.")
     tracker = open_tracker(choose_uri(found.sweep.spec.tracking.uri, os.environ, home), home=home)
-    trials = list(scored_trials(ledger, found.row, objective))
-    read = tracker.read([trial.run_id for trial in trials if trial.run_id], objective)
-    scored = [
-        replace(
-            trial,
-            value=reading.value,
-            raw="" if reading.value is None else shown(reading.value),
-            step=reading.step,
-        )
-        if (reading := read.get(trial.run_id)) is not None
-        else replace(trial, value=None, raw="", step=None)
-        for trial in trials
-    ]
-    return replace(found, objective=objective, ranking=rank(aim_of(objective, found.sweep.spec), scored))
+    tracker.attach(row.id, OpenedSweep(row.experiment_id, row.parent_run_id))
+    return tracker
+
+
+def _rescored(trial: Scored, reading: Reading | None) -> Scored:
+    from airflows.scores import shown  # noqa: PLC0415
+
+    if reading is None or reading.value is None:
+        return replace(trial, value=None, raw="", step=None)
+    return replace(trial, value=reading.value, raw=shown(reading.value), step=reading.step)
 
 
 def _write_table(

@@ -14,9 +14,9 @@ from airflows.cli.table import number_text, short_keys, value_text
 from airflows.cli.terminal import Session, Style
 from airflows.documents import Document, without_passwords
 from airflows.errors import AirflowsError
-from airflows.keys import MISSING, effective, get_key, split_key
+from airflows.keys import effective
+from airflows.preview import accelerator_hours_max, diff_from_base
 from airflows.space import expand
-from airflows.times import human_duration
 
 if TYPE_CHECKING:
     from airflows.sweepfile import LoadedSweep
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 _SHOWN_POINTS = 100
 _SHOWN_LINES = 10
 _DEFAULT_RETRIES = 3
-_COUNTED_POINTS = 10_000
 
 
 def home_directory() -> Path:
@@ -38,55 +37,28 @@ class Cost:
 
     Attributes:
         trials: how many; None when not known.
-        accelerators: of all trials together, each counted once.
-        limit_s: of one attempt; None when the train.yaml has no `timeout_minutes`.
-        attempts: most attempts of a trial that fails by itself.
-        hours_max: accelerator-hours; None without any limit.
+        attempts: most attempts of a trial that fails by itself; preempted ones come on top.
+        hours_once: accelerator-hours when each trial takes one attempt; None without a time limit.
+        hours_max: accelerator-hours with all attempts, or the sweep's own limit; None without any.
     """
 
     trials: int | None
-    accelerators: int | None
-    limit_s: float | None
     attempts: int
+    hours_once: float | None
     hours_max: float | None
 
 
 def cost_of(sweep: LoadedSweep) -> Cost:
-    """Return what a sweep may take at most; preempted attempts come on top."""
+    """Return what a sweep may take at most."""
     points = expand(sweep).count()
-    each = replicates(sweep)
-    trials = None if points is None else points * len(each)
-    accelerators = None if points is None else _accelerators(sweep, points) * len(each)
-    minutes = sweep.base.config.timeout_minutes
     retries = sweep.spec.retry.max
     if retries is None:
         retries = sweep.base.config.max_retries
     attempts = 1 + (_DEFAULT_RETRIES if retries is None else retries)
-    hours = None
-    if minutes is not None and accelerators is not None:
-        hours = accelerators * attempts * minutes / 60
-    caps = [cap for cap in (hours, sweep.spec.limits.accelerator_hours) if cap is not None]
-    return Cost(
-        trials, accelerators, None if minutes is None else minutes * 60.0, attempts, min(caps, default=None)
-    )
-
-
-def _accelerators(sweep: LoadedSweep, points: int) -> int:
-    """Return the accelerators of all points; of very many points the first ones stand for the rest."""
-    base = sweep.base.config.compute.num_accelerators
-    varied = [*sweep.spec.space, *(key for row in sweep.spec.include for key in row)]
-    if not any("compute" in key for key in varied):
-        return base * points
-    compute = {"compute": sweep.base.tree.get("compute") or {}}
-    counted = [
-        int(effective(compute, _compute_only(point.overrides))["compute"].get("num_accelerators", base))
-        for point in itertools.islice(expand(sweep).points(), _COUNTED_POINTS)
-    ]
-    return sum(counted) * points // max(1, len(counted))
-
-
-def _compute_only(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in overrides.items() if key.startswith("compute")}
+    once = accelerator_hours_max(sweep, points)
+    caps = [cap for cap in (once and once * attempts, sweep.spec.limits.accelerator_hours) if cap is not None]
+    trials = None if points is None else points * len(replicates(sweep))
+    return Cost(trials, attempts, once, min(caps, default=None))
 
 
 def replicates(sweep: LoadedSweep) -> list[dict[str, Any]]:
@@ -134,6 +106,7 @@ def document_of(sweep: LoadedSweep, *, new: bool = False) -> Document:
         "points": trials,
         "config": without_passwords(effective(sweep.base.tree, first)),
         "accelerator_hours_max": cost.hours_max,
+        "accelerator_hours_once": cost.hours_once,
         "warnings": [str(notice) for notice in sweep.notices],
         "backend": backend_document(sweep),
     }
@@ -183,22 +156,20 @@ def _diff_lines(document: Document, sweep: LoadedSweep, style: Style) -> list[st
 
 def _diff_text(overrides: Mapping[str, Any], base: Mapping[str, Any], names: Mapping[str, str]) -> str:
     changes = []
-    for key, value in overrides.items():
-        before = get_key(base, split_key(key))
-        if before is MISSING:
-            changes.append(f"{names[key]} {value_text(value)} (new)")
-        elif ids.canonical_json(before) != ids.canonical_json(value):
-            changes.append(f"{names[key]} {value_text(before)} -> {value_text(value)}")
+    for change in diff_from_base(base, overrides):
+        name, new = names[change.key], value_text(change.new)
+        if change.is_new:
+            changes.append(f"{name} {new} (new)")
+        elif ids.canonical_json(change.old) != ids.canonical_json(change.new):
+            changes.append(f"{name} {value_text(change.old)} -> {new}")
     return ", ".join(changes) or "as the base"
 
 
 def _cost_text(cost: Cost) -> str:
     if cost.hours_max is None:
-        return (
-            "accelerator-hours: no limit (the train.yaml has no timeout_minutes, limits no accelerator_hours)"
-        )
+        why = "the train.yaml has no timeout_minutes, and limits no accelerator_hours"
+        return f"accelerator-hours: no limit ({why})"
     text = f"at most {number_text(cost.hours_max, 4)} accelerator-hours"
-    if cost.limit_s is not None and cost.accelerators is not None:
-        tries = f" x up to {cost.attempts} attempts" if cost.attempts > 1 else ""
-        text += f" ({cost.accelerators} accelerators x {human_duration(cost.limit_s)}{tries})"
-    return text
+    if cost.hours_once is None or cost.hours_once == cost.hours_max:
+        return text
+    return f"{text} with up to {cost.attempts} attempts each, {number_text(cost.hours_once, 4)} with one"

@@ -25,7 +25,7 @@ _MANY_HOURS = 100.0
 
 def sweep(
     session: Session,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A sweep.yaml.", show_default=False)],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A sweep.yaml.", readable=False)],
     *,
     override: options.Override = None,
     sets: options.Set = None,
@@ -37,8 +37,10 @@ def sweep(
 ) -> int:
     """Start a sweep, or attach to it, and drive it to its winner."""
     from airflows.sweepfile import load_sweep  # noqa: PLC0415
+    from airflows.vetting import validate_points  # noqa: PLC0415
 
     loaded = load_sweep(file, sets=sets or (), overrides=override or (), backend=backend)
+    validate_points(loaded)
     if dry_run:
         return _preview(session, loaded, new=new)
     session.note(*(f"note: {notice}" for notice in loaded.notices))
@@ -51,9 +53,7 @@ def sweep(
 
 def run(
     session: Session,
-    file: Annotated[
-        Path, typer.Option("--file", "-f", metavar="FILE", help="A train.yaml.", show_default=False)
-    ],
+    file: Annotated[Path, typer.Option("--file", "-f", metavar="FILE", help="A train.yaml.", readable=False)],
     *,
     override: options.Override = None,
     backend: options.BackendName = None,

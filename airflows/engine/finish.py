@@ -9,7 +9,7 @@ from airflows.engine.results import SweepResults, gather, trials_with_overrides,
 from airflows.engine.site import Site
 from airflows.ledger import Lease, SweepState, Wish
 from airflows.report.tables import results_csv, winner_yaml
-from airflows.tracking import SweepEnd
+from airflows.tracking import RunsMissingError, SweepEnd
 from airflows.trial import State
 
 
@@ -36,8 +36,12 @@ def finish(site: Site, sweep: str, lease: Lease, *, now: float) -> None:
         winner={} if winner is None else {"trial": winner["trial"], "value": repr(winner["value"])},
         run_ids=[trial.run_id for trial, _ in trials if trial.run_id],
     )
-    site.tracker.verify(end.run_ids)
-    notes = site.tracker.close_sweep(end)
+    notes = list(site.tracker.close_sweep(end))
+    try:
+        site.tracker.verify(end.run_ids)
+    except RunsMissingError as exc:
+        # The parent run is ended all the same, and the table is not silently shorter than MLflow's.
+        state, notes = SweepState.FAILED, [*notes, str(exc)]
     message = " ".join([message, *notes]).strip()
     site.ledger.update_sweep(lease, state=state, message=message, winner=winner, ended_at=now)
 

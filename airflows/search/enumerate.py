@@ -51,9 +51,6 @@ class Grid:
         self._kept = 0
         self._explore()
 
-    def __len__(self) -> int:
-        return self.count
-
     @property
     def count(self) -> int:
         """How many points there are, without those that a rule removes."""
@@ -110,6 +107,21 @@ class Grid:
                     break
                 number -= length * below
         return made
+
+    def number(self, overrides: Mapping[str, Any]) -> int:
+        """Return the number of a point, the inverse of `point`; its overrides must be those of one."""
+        number, state = 0, self._first
+        for depth, level in enumerate(self._levels):
+            place = level.place(overrides)
+            for first, length, each in level.runs:
+                step = self._steps[depth][state][each]
+                below = 0 if step is None else self._sizes[depth + 1][step[0]]
+                if place < first + length and step is not None:
+                    number += (place - first) * below
+                    state = step[0]
+                    break
+                number += length * below
+        return number
 
     def _walk(
         self, depth: int, state: _State, held: _Held, above: Overrides, skip: int

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from airflows.axes import Axis, Clause, Overrides, Space
 from airflows.domains import Finite, Interval, Listed
@@ -56,6 +57,12 @@ class Level:
     settles: tuple[int, ...]
     live: int
     asked: int
+
+    def place(self, overrides: Mapping[str, Any]) -> int:
+        """Return the position of a point's value; the first where the axis is not active in it."""
+        if not all(key in overrides for key in self.axis.keys):
+            return 0
+        return min(self.axis.places(overrides))
 
     def may_fulfil(self, clauses: int) -> bool:
         """Whether some value fulfils all those of the clauses that look at the axis."""
@@ -115,7 +122,7 @@ class _Compiler:
         mask, sat, constant = self._mask, 0, Overrides()
         varying: list[int] = []
         for position, axis in enumerate(self._space.axes):
-            domain = _finite(axis)
+            domain = finite(axis)
             if len(domain) == 1 and not axis.clauses:
                 only = self._classes(position, domain)[0][0]
                 mask, sat = mask & only.mask, sat | only.sat
@@ -131,7 +138,7 @@ class _Compiler:
         levels: list[Level] = []
         for depth, position in enumerate(varying):
             axis = self._space.axes[position]
-            domain = _finite(axis)
+            domain = finite(axis)
             classes, runs = self._classes(position, domain)
             settles = tuple(depth_of[at] for at in self._space.order if settled.get(at) == depth)
             live = 0
@@ -228,7 +235,12 @@ def _sorted_classes(
     return classes, runs
 
 
-def _finite(axis: Axis) -> Finite:
+def finite(axis: Axis) -> Finite:
+    """Return the domain of an axis of a grid.
+
+    Raises:
+        SpecError: it is continuous.
+    """
     if isinstance(axis.domain, Interval):
         message = f"{' and '.join(axis.keys)} can take any value between two bounds, and a grid cannot."
         raise SpecError(message, field=f"space.{', '.join(axis.keys)}", hint="Give it a step or a count.")

@@ -58,7 +58,9 @@ class Cli:
     def __init__(self, directory: Path, home: Path) -> None:
         self.directory = directory
         self.home = home
-        self.env = {**os.environ, "AIRFLOWS_HOME": str(home), "TERM": "dumb", "TZ": "UTC"}
+        foreign = ("AIRFLOWS_", "MLFLOW_", "DATABRICKS_")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+        self.env = {**kept, "AIRFLOWS_HOME": str(home), "TERM": "dumb", "TZ": "UTC"}
         # Compiling all modules anew for every command would take most of the time.
         self.env.pop("PYTHONDONTWRITEBYTECODE", None)
         self.processes: list[subprocess.Popen[str]] = []
@@ -143,15 +145,35 @@ class Cli:
         return sorted("/".join(path.parts[-3:-1]) for path in self.home.glob("runs/*/*/a*/exit.json"))
 
 
+@pytest.fixture(scope="session")
+def airflows_program() -> Path:
+    """The command's file."""
+    return AIRFLOWS
+
+
 @pytest.fixture
 def cli(tmp_path, home) -> Iterator[Cli]:
     """The command in an empty directory, with a home that does not exist yet."""
-    directory = tmp_path / "work"
-    directory.mkdir()
-    made = Cli(directory, home)
+    with _in_directory(tmp_path, home) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def shared_cli(tmp_path_factory) -> Iterator[Cli]:
+    """The same for all tests of a module, which only look."""
+    directory = tmp_path_factory.mktemp("shared")
+    with _in_directory(directory, directory / "home") as made:
+        yield made
+
+
+@contextlib.contextmanager
+def _in_directory(directory: Path, home: Path) -> Iterator[Cli]:
+    work = directory / "work"
+    work.mkdir()
+    made = Cli(work, home)
     yield made
     for process in made.processes:
         process.kill()
         process.communicate()
-    if home.exists():
+    if made.home.exists() and made.states():
         made("cancel", "--all", "--yes")

@@ -64,10 +64,10 @@ FILES = {
     "a list": (text("- 1\n- 2\n"), ["mapping"]),
     "no YAML": (text("a: [1, 2\nb: }"), ["sweep.yaml:"]),
     "a directory": (directory, ["directory"]),
-    "binary": (binary, ["text"]),
+    "binary": (binary, ["binary"]),
     "ten megabytes": (text("a: 1\n" + "# filler\n" * 1_200_000), ["sweep.yaml"]),
     "anchors bomb": (text(BOMB), ["sweep.yaml"]),
-    "deep nesting": (text("[" * 5000 + "]" * 5000), ["nested"]),
+    "deep nesting": (text("[" * 5000 + "]" * 5000), ["nesting", "nested"]),
     "missing file": (lambda cli: cli.directory / "nope.yaml", ["nope.yaml"]),
     "missing base": (sweep_with(base="nope.yaml"), ["nope.yaml"]),
     "nothing to run": (sweep_with(space={}), ["space"]),
@@ -135,7 +135,7 @@ def test_errors_as_documents_have_file_line_field_and_hint(cli):
 
 
 @pytest.fixture
-def as_nobody(cli, tmp_path):
+def as_nobody(tmp_path):
     """The command as a user who may not write everywhere."""
     if os.geteuid() != 0:
         return []
@@ -149,9 +149,8 @@ def as_nobody(cli, tmp_path):
 
 def as_user(cli, before, *words):
     """Run a command after `before`; return (status, the error)."""
-    from_here = Path(sys.executable).parent / "airflows"
     done = subprocess.run(
-        [*before, from_here, *words],
+        [*before, Path(sys.executable).parent / "airflows", *words],
         cwd=cli.directory,
         env={**cli.env, "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,

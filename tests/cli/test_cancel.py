@@ -46,7 +46,8 @@ def test_one_trial_is_cancelled_with_its_children(cli, driver):
 
 
 @pytest.mark.parametrize("value", ["0.2", "2e-1", "0.20"])
-def test_trials_are_chosen_by_the_value_of_an_override(cli, driver, value):
+@pytest.mark.usefixtures("driver")
+def test_trials_are_chosen_by_the_value_of_an_override(cli, value):
     """O17."""
     done = cli("cancel", "lr", "--where", f"parameters.lr={value}")
     assert done.status == 0, done.err
@@ -70,14 +71,16 @@ def test_a_sweep_that_nobody_drives_is_cancelled_too(cli, driver):
     assert children(cli) == []
 
 
-def test_an_unknown_id_is_named_and_the_others_are_cancelled(cli, driver):
+@pytest.mark.usefixtures("driver")
+def test_an_unknown_id_is_named_and_the_others_are_cancelled(cli):
     done = cli("cancel", "nope", "lr/0", "-o", "json")
     assert done.status == 1
     assert [failed["id"] for failed in done.document["failed"]] == ["nope"]
     assert children(cli) == [1, 2]
 
 
-def test_nothing_that_matches_is_nothing_to_do(cli, driver):
+@pytest.mark.usefixtures("driver")
+def test_nothing_that_matches_is_nothing_to_do(cli):
     done = cli("cancel", "lr", "--where", "parameters.lr=7", "-o", "json")
     assert (done.status, done.document) == (0, {"cancelled": [], "failed": []})
     assert children(cli) == [0, 1, 2]
@@ -93,6 +96,7 @@ def test_nothing_that_matches_is_nothing_to_do(cli, driver):
         ["nope"],
     ],
 )
-def test_wrong_words_cancel_nothing(cli, driver, words):
+@pytest.mark.usefixtures("driver")
+def test_wrong_words_cancel_nothing(cli, words):
     assert cli("cancel", *words).status == 2
     assert children(cli) == [0, 1, 2]

@@ -6,16 +6,18 @@ from pathlib import Path
 import pytest
 
 
-@pytest.fixture
-def swept(cli):
-    """A sweep of three trials, the second of which failed at its second attempt."""
+@pytest.fixture(scope="module")
+def swept(shared_cli):
+    """A sweep of three trials, the second of which failed at its second attempt; `swept.id` is its id."""
     command = (
         'echo "attempt $AIRFLOWS_ATTEMPT"; '
         'grep -q "lr: 0.2" "$HYPERPARAMETERS_PATH" && { echo "ValueError: no $AIRFLOWS_ATTEMPT"; exit 3; }; true'
     )
-    done = cli("sweep", cli.sweep_file(command, retry={"max": 1, "wait": "0s"}), "-o", "json")
+    file = shared_cli.sweep_file(command, retry={"max": 1, "wait": "0s"})
+    done = shared_cli("sweep", file, "-o", "json")
     assert done.status == 1
-    return done.document["sweep"]
+    shared_cli.id = done.document["sweep"]
+    return shared_cli
 
 
 # Nothing yet
@@ -50,18 +52,18 @@ def test_without_a_ledger_nothing_is_found_and_none_is_made(cli, words):
 # list
 
 
-def test_list_shows_active_sweeps_unless_told_otherwise(cli, swept):
-    assert cli("list", "-o", "json").document == {"sweeps": []}
-    (row,) = cli("list", "--all", "-o", "json").document["sweeps"]
-    assert row["sweep"] == swept
+def test_list_shows_active_sweeps_unless_told_otherwise(swept):
+    assert swept("list", "-o", "json").document == {"sweeps": []}
+    (row,) = swept("list", "--all", "-o", "json").document["sweeps"]
+    assert row["sweep"] == swept.id
     assert (row["state"], row["backend"], row["driver"]) == ("failed", "local", None)
     assert row["started_at"].endswith("Z")
 
 
-def test_list_for_people_is_a_table(cli, swept):
-    header, row = cli("list", "--all").out.splitlines()
+def test_list_for_people_is_a_table(swept):
+    header, row = swept("list", "--all").out.splitlines()
     assert header.split()[:2] == ["SWEEP", "STATE"]
-    assert row.split()[:3] == [swept, "failed", "3/3"]
+    assert row.split()[:3] == [swept.id, "failed", "3/3"]
 
 
 @pytest.mark.parametrize(
@@ -74,14 +76,14 @@ def test_list_for_people_is_a_table(cli, swept):
         (["state=nothing"], []),
     ],
 )
-def test_runs_are_filtered_by_state_or_override(cli, swept, filters, numbers):
+def test_runs_are_filtered_by_state_or_override(swept, filters, numbers):
     words = [word for text in filters for word in ("--filter", text)]
-    document = cli("list", "--runs", "--all", *words, "-o", "json").document
+    document = swept("list", "--runs", "--all", *words, "-o", "json").document
     assert [trial["number"] for trial in document["runs"]] == numbers
 
 
-def test_a_limited_list_says_that_there_is_more(cli, swept):
-    done = cli("list", "--runs", "--all", "--limit", "2", "-o", "json")
+def test_a_limited_list_says_that_there_is_more(swept):
+    done = swept("list", "--runs", "--all", "--limit", "2", "-o", "json")
     assert len(done.document["runs"]) == 2
     assert "more than these 2" in done.err
 
@@ -89,18 +91,18 @@ def test_a_limited_list_says_that_there_is_more(cli, swept):
 # get
 
 
-def test_get_tells_everything_of_a_sweep(cli, swept):
-    document = cli("get", "lr", "-o", "json").document
-    assert document["sweep"] == swept
+def test_get_tells_everything_of_a_sweep(swept):
+    document = swept("get", "lr", "-o", "json").document
+    assert document["sweep"] == swept.id
     assert document["spec"]["space"] == {"parameters.lr": [0.1, 0.2, 0.3]}
     (cause,) = document["causes"]
-    assert (cause["class"], cause["count"], cause["example"]) == ("error", 2, f"{swept}/1.0")
+    assert (cause["class"], cause["count"], cause["example"]) == ("error", 2, f"{swept.id}/1.0")
     assert set(document["accelerator_hours"]) == {"useful", "lost"}
     assert set(document) >= {"objective", "parent_run_id", "experiment_id", "trials", "best"}
 
 
-def test_get_tells_the_story_of_a_trial(cli, swept):
-    document = cli("get", f"{swept}/1", "-o", "json").document
+def test_get_tells_the_story_of_a_trial(swept):
+    document = swept("get", f"{swept.id}/1", "-o", "json").document
     assert (document["state"], document["class"], document["attempt"]) == ("failed", "error", 1)
     assert [(attempt["state"], attempt["exit_code"]) for attempt in document["attempts"]] == [
         ("failed", 3)
@@ -113,8 +115,8 @@ def test_get_tells_the_story_of_a_trial(cli, swept):
     assert "ValueError: no 1" in Path(log).read_text()
 
 
-def test_the_story_is_told_in_words(cli, swept):
-    told = cli("get", f"{swept}/1").out
+def test_the_story_is_told_in_words(swept):
+    told = swept("get", f"{swept.id}/1").out
     for words in (
         "attempt 0",
         "to be tried again",
@@ -126,19 +128,19 @@ def test_the_story_is_told_in_words(cli, swept):
         assert words in told
 
 
-def test_one_attempt_can_be_asked_for(cli, swept):
-    document = cli("get", f"{swept}/1.0", "-o", "json").document
+def test_one_attempt_can_be_asked_for(swept):
+    document = swept("get", f"{swept.id}/1.0", "-o", "json").document
     assert [attempt["attempt"] for attempt in document["attempts"]] == [0]
 
 
-def test_a_backends_own_id_is_accepted(cli, swept):
-    handle = cli("get", f"{swept}/2", "-o", "json").document["handle"]
-    assert cli("get", f"local:{handle}", "-o", "json").document["trial"] == f"{swept}/2"
+def test_a_backends_own_id_is_accepted(swept):
+    handle = swept("get", f"{swept.id}/2", "-o", "json").document["handle"]
+    assert swept("get", f"local:{handle}", "-o", "json").document["trial"] == f"{swept.id}/2"
 
 
 @pytest.mark.parametrize("wanted", ["nope", "lr/99", "lr/1.7", "lr/x", "local:77", ""])
-def test_an_unknown_id_is_a_wrong_request(cli, swept, wanted):
-    done = cli("get", wanted, "-o", "json")
+def test_an_unknown_id_is_a_wrong_request(swept, wanted):
+    done = swept("get", wanted, "-o", "json")
     assert done.status == 2
     assert done.document["error"]["hint"]
 
@@ -146,20 +148,20 @@ def test_an_unknown_id_is_a_wrong_request(cli, swept, wanted):
 # logs
 
 
-def test_logs_are_those_of_the_last_attempt(cli, swept):
-    assert cli("logs", "lr/1").out == "attempt 1\nValueError: no 1\n"
-    assert cli("logs", "lr/1", "--attempt", "0").out == "attempt 0\nValueError: no 0\n"
-    assert cli("logs", "lr/1.0").out == "attempt 0\nValueError: no 0\n"
-    assert cli("logs", "lr/1", "--lines", "1").out == "ValueError: no 1\n"
+def test_logs_are_those_of_the_last_attempt(swept):
+    assert swept("logs", "lr/1").out == "attempt 1\nValueError: no 1\n"
+    assert swept("logs", "lr/1", "--attempt", "0").out == "attempt 0\nValueError: no 0\n"
+    assert swept("logs", "lr/1.0").out == "attempt 0\nValueError: no 0\n"
+    assert swept("logs", "lr/1", "--lines", "1").out == "ValueError: no 1\n"
 
 
-def test_logs_as_documents_are_lines(cli, swept):
-    (record,) = cli("logs", "lr/0", "-o", "json").records
-    assert record == {"trial": f"{swept}/0", "attempt": 0, "node": 0, "line": "attempt 0"}
+def test_logs_as_documents_are_lines(swept):
+    (record,) = swept("logs", "lr/0", "-o", "json").records
+    assert record == {"trial": f"{swept.id}/0", "attempt": 0, "node": 0, "line": "attempt 0"}
 
 
-def test_logs_of_all_trials_are_prefixed(cli, swept):
-    lines = cli("logs", "lr", "--all-trials").out.splitlines()
+def test_logs_of_all_trials_are_prefixed(swept):
+    lines = swept("logs", "lr", "--all-trials").out.splitlines()
     assert sorted(lines) == [
         "0.0 | attempt 0",
         "1.0 | ValueError: no 0",
@@ -170,15 +172,15 @@ def test_logs_of_all_trials_are_prefixed(cli, swept):
     ]
 
 
-def test_logs_can_be_copied(cli, swept):
-    done = cli("logs", "lr", "--download-to", "copies", "-o", "json")
+def test_logs_can_be_copied(swept):
+    done = swept("logs", "lr", "--download-to", "copies", "-o", "json")
     assert len(done.document["files"]) == 4
-    assert (cli.directory / "copies" / "1.1" / "node_0.log").read_text() == "attempt 1\nValueError: no 1\n"
+    assert (swept.directory / "copies" / "1.1" / "node_0.log").read_text() == "attempt 1\nValueError: no 1\n"
 
 
 @pytest.mark.parametrize("words", [["lr"], ["lr/0", "--node", "1"], ["lr/0", "--all-trials"], ["lr/9"]])
-def test_a_log_that_cannot_be_meant_is_a_wrong_request(cli, swept, words):
-    assert cli("logs", *words).status == 2
+def test_a_log_that_cannot_be_meant_is_a_wrong_request(swept, words):
+    assert swept("logs", *words).status == 2
 
 
 def test_logs_follow_a_trial_while_it_runs(cli):
@@ -193,8 +195,8 @@ def test_logs_follow_a_trial_while_it_runs(cli):
     assert process.returncode == 0
 
 
-def test_nobody_reading_is_no_error(cli, swept):
-    process = cli.start("logs", "lr", "--all-trials")
+def test_nobody_reading_is_no_error(swept):
+    process = swept.start("logs", "lr", "--all-trials")
     process.stdout.close()
     assert process.wait(timeout=30) == 0
     assert "Traceback" not in process.stderr.read()

@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+import psycopg
 import pytest
 
 from airflows import ids
 from airflows.drivers import Owner
-from airflows.ledger import Change, Lease, Ledger, PointRow, SweepRow, SweepState, Wish
+from airflows.ledger import Change, Lease, Ledger, PointRow, SweepRow, SweepState, Wish, schema
 from airflows.ledger.connect import connect
 from airflows.trial import Event, EventKind, Handle, Reason, Trial, advance
 
@@ -75,7 +76,9 @@ class Book:
         self.tokens += 1
         return self.ledger.hold(sweep, owner, now=now, ttl_s=ttl_s, token=f"token-{self.tokens}")
 
-    def change(self, before: Trial, kind: EventKind, reason=Reason.NONE, detail="", at=NOW, **facts) -> Change:
+    def change(
+        self, before: Trial, kind: EventKind, reason=Reason.NONE, detail="", at=NOW, **facts
+    ) -> Change:
         changes = facts.pop("changes", {})
         event = Event(kind, at, reason, detail, facts, changes)
         token = ids.token(ids.SweepId(before.sweep), before.number, before.attempt)
@@ -118,10 +121,26 @@ class Book:
         )
 
 
-@pytest.fixture
-def book(database_url) -> Iterator[Book]:
+@pytest.fixture(scope="session")
+def postgres_ledger_url(postgres_url) -> str:
+    """URL of a database for all tests that only need its ledger empty; one for each takes too long."""
+    with psycopg.connect(postgres_url.replace("+psycopg", ""), autocommit=True) as connection:
+        connection.execute("CREATE DATABASE books")
+    return postgres_url.replace("/postgres?", "/books?")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def book(request, tmp_path) -> Iterator[Book]:
     """An empty ledger on each kind of database."""
-    made = Book(Ledger(connect(database_url)), database_url)
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    if request.param == "postgres":
+        url = request.getfixturevalue("postgres_ledger_url")
+    made = Book(Ledger(connect(url)), url)
     yield made
-    for ledger in (made.ledger, *made.others):
+    for ledger in made.others:
         ledger.close()
+    with made.ledger._write() as connection:
+        for table in reversed(schema.metadata.sorted_tables):
+            if table is not schema.meta:
+                connection.execute(table.delete())
+    made.ledger.close()

@@ -50,7 +50,10 @@ def test_sweeps_come_newest_first(book):
 
 
 def test_a_name_means_its_newest_sweep_and_an_id_itself(book):
-    old, new = book.row("digits", id="digits-aaaaaa"), book.row("digits", id="digits-bbbbbb", created_at=NOW + 1)
+    old, new = (
+        book.row("digits", id="digits-aaaaaa"),
+        book.row("digits", id="digits-bbbbbb", created_at=NOW + 1),
+    )
     # A sweep may be called as another one's id.
     other = book.row("digits-aaaaaa", id="digits-aaaaaa-cccccc", created_at=NOW + 2, definition="e" * 64)
     for row in (old, new, other):
@@ -101,7 +104,9 @@ def test_points_and_trials_are_appended_with_how_far_the_expansion_has_come(book
     made = book.open(3)
 
     assert book.ledger.trials(book.lease.sweep) == made
-    assert [p.overrides for p in book.ledger.points(book.lease.sweep)] == [{"parameters.lr": n / 10} for n in range(3)]
+    assert [p.overrides for p in book.ledger.points(book.lease.sweep)] == [
+        {"parameters.lr": n / 10} for n in range(3)
+    ]
     row = book.ledger.sweep(book.lease.sweep)
     assert (row.expanded, row.exhausted) == (3, True)
 
@@ -132,7 +137,10 @@ def test_a_point_cannot_be_there_twice(book):
 
     with pytest.raises(LedgerError) as caught:
         book.ledger.add_points(
-            book.lease, [PointRow(1, {"secret": "hunter2"}, f"{0:064x}")], [Trial(book.lease.sweep, 1, 1, 0)], expanded=2
+            book.lease,
+            [PointRow(1, {"secret": "hunter2"}, f"{0:064x}")],
+            [Trial(book.lease.sweep, 1, 1, 0)],
+            expanded=2,
         )
     assert "hunter2" not in str(caught.value)
     assert "INSERT" not in str(caught.value)
@@ -176,7 +184,9 @@ def test_a_transition_is_written_with_its_event_and_its_attempt(book):
 
     assert book.one(0) == running
     assert book.one(1) == one
-    assert [(e.number, e.attempt, e.kind, e.from_state, e.to_state, e.at) for e in book.ledger.events(zero.sweep)] == [
+    assert [
+        (e.number, e.attempt, e.kind, e.from_state, e.to_state, e.at) for e in book.ledger.events(zero.sweep)
+    ] == [
         (0, 0, "claimed", "pending", "submitting", NOW + 1),
         (0, 0, "accepted", "submitting", "queued", NOW + 2),
         (0, 0, "started", "queued", "running", NOW + 3),
@@ -197,7 +207,10 @@ def test_every_field_of_a_trial_comes_back(book):
     assert book.one(0) == after
     # Else a field that is not written would go unnoticed.
     usual = Trial("s", 0, 0, 0)
-    assert {f.name for f in fields(Trial) if getattr(after, f.name) == getattr(usual, f.name)} <= {*untouched, "reason"}
+    assert {f.name for f in fields(Trial) if getattr(after, f.name) == getattr(usual, f.name)} <= {
+        *untouched,
+        "reason",
+    }
 
 
 def test_many_transitions_are_one_transaction(book):
@@ -215,7 +228,9 @@ def test_a_trial_that_moved_on_is_stale_and_nothing_is_written(book):
     book.move(one, EventKind.CLAIMED)
     before = book.everything()
 
-    with pytest.raises(StaleTrialError, match=rf"the ledger moved on under {zero.id}, {one.id}, {two.id}; nothing"):
+    with pytest.raises(
+        StaleTrialError, match=rf"the ledger moved on under {zero.id}, {one.id}, {two.id}; nothing"
+    ):
         book.ledger.apply(
             book.lease,
             [book.change(t, EventKind.CLAIMED) for t in (zero, one, two)],
@@ -294,8 +309,18 @@ def test_a_retry_leaves_the_failed_attempt_as_it_was(book):
     book.move(book.run(again), EventKind.SUCCEEDED, exit_code=0, at=NOW + 30)
 
     first, second = book.attempt(0, 0), book.attempt(0, 1)
-    assert (first.state, first.reason, first.signature, first.message) == ("failed", "error", "error: N", "ValueError: 3")
-    assert (first.exit_code, first.ended_at, first.handle, first.resumed_from) == (1, NOW + 8, "fake:0.0", "/c/1")
+    assert (first.state, first.reason, first.signature, first.message) == (
+        "failed",
+        "error",
+        "error: N",
+        "ValueError: 3",
+    )
+    assert (first.exit_code, first.ended_at, first.handle, first.resumed_from) == (
+        1,
+        NOW + 8,
+        "fake:0.0",
+        "/c/1",
+    )
     assert (second.state, second.reason, second.signature, second.message) == ("succeeded", "", "", "")
     assert (second.exit_code, second.handle) == (0, "fake:0.1")
     assert (again.handle, again.attempt) == (None, 1)
@@ -303,7 +328,9 @@ def test_a_retry_leaves_the_failed_attempt_as_it_was(book):
 
 def test_what_was_never_sent_leaves_no_attempt_but_its_story(book):
     zero = book.open()[0]
-    unsent = book.move(book.move(zero, EventKind.CLAIMED), EventKind.UNSENT, Reason.UNSENT, "no route to host")
+    unsent = book.move(
+        book.move(zero, EventKind.CLAIMED), EventKind.UNSENT, Reason.UNSENT, "no route to host"
+    )
 
     assert book.ledger.attempts(zero.sweep) == []
     assert [e.detail for e in book.ledger.events(zero.sweep, 0)] == ["", "no route to host"]
@@ -316,7 +343,9 @@ def test_what_was_never_sent_leaves_no_attempt_but_its_story(book):
 def test_a_refused_attempt_is_kept(book):
     zero = book.open()[0]
     claimed = book.move(zero, EventKind.CLAIMED)
-    book.move(claimed, EventKind.REJECTED, Reason.INVALID, "no such partition", changes={"signature": "invalid: x"})
+    book.move(
+        claimed, EventKind.REJECTED, Reason.INVALID, "no such partition", changes={"signature": "invalid: x"}
+    )
 
     attempt = book.attempt(0)
     assert (attempt.state, attempt.reason, attempt.message) == ("failed", "invalid", "no such partition")
@@ -327,12 +356,18 @@ def test_a_claim_that_is_renewed_keeps_its_attempt(book):
     zero = book.open()[0]
     book.move(book.move(zero, EventKind.CLAIMED), EventKind.RECLAIMED, at=NOW + 60)
 
-    assert [(a.attempt, a.claimed_at, a.state) for a in book.ledger.attempts(zero.sweep)] == [(0, NOW + 60, "submitting")]
+    assert [(a.attempt, a.claimed_at, a.state) for a in book.ledger.attempts(zero.sweep)] == [
+        (0, NOW + 60, "submitting")
+    ]
 
 
 @pytest.mark.parametrize(
     ("reason", "trial_state", "attempt_state"),
-    [(Reason.USER, "cancelled", "cancelled"), (Reason.LIMIT, "stopped", "stopped"), (Reason.MOVED, "pending", "stopped")],
+    [
+        (Reason.USER, "cancelled", "cancelled"),
+        (Reason.LIMIT, "stopped", "stopped"),
+        (Reason.MOVED, "pending", "stopped"),
+    ],
 )
 def test_a_run_that_was_asked_to_go(book, reason, trial_state, attempt_state):
     stopping = book.move(book.run(book.open()[0]), EventKind.STOP_ASKED, reason)
@@ -346,7 +381,9 @@ def test_a_run_that_was_asked_to_go(book, reason, trial_state, attempt_state):
 
 def test_a_trial_that_is_reopened_takes_a_new_attempt(book):
     zero = book.open()[0]
-    dead = book.move(book.run(zero), EventKind.FAILED, Reason.ERROR, "boom", exit_code=1, changes={"signature": "s"})
+    dead = book.move(
+        book.run(zero), EventKind.FAILED, Reason.ERROR, "boom", exit_code=1, changes={"signature": "s"}
+    )
     book.ledger.apply(book.lease, [], [Closing(0, raw_value="nan")])
     book.ledger.request_cancel(zero.sweep, [0])
     again = book.move(book.one(0), EventKind.REOPENED, Reason.RESUMED)
@@ -354,7 +391,10 @@ def test_a_trial_that_is_reopened_takes_a_new_attempt(book):
 
     assert (again.attempt, again.closed, again.raw_value, again.signature) == (1, False, "", "")
     assert not book.one(0).cancel_requested
-    assert [(a.attempt, a.state, a.message) for a in book.ledger.attempts(zero.sweep)] == [(0, "failed", "boom"), (1, "running", "")]
+    assert [(a.attempt, a.state, a.message) for a in book.ledger.attempts(zero.sweep)] == [
+        (0, "failed", "boom"),
+        (1, "running", ""),
+    ]
     assert dead.state is State.FAILED
 
 
@@ -430,7 +470,9 @@ def test_thousands_can_be_cancelled_at_once(book):
 
 def test_a_value_is_written_into_a_final_trial(book):
     ran = book.move(book.run(book.open()[0]), EventKind.SUCCEEDED)
-    book.ledger.apply(book.lease, [], [Closing(0, 0.25, 2**40, scores=[("loss", 3, 0.5), ("loss", 4, float("nan"))])])
+    book.ledger.apply(
+        book.lease, [], [Closing(0, 0.25, 2**40, scores=[("loss", 3, 0.5), ("loss", 4, float("nan"))])]
+    )
 
     assert book.one(0) == replace(ran, closed=True, value=0.25, value_step=2**40)
     scores = book.ledger.constraint_scores(book.lease.sweep, ["loss"])
@@ -451,7 +493,11 @@ def test_closing_twice_changes_nothing(book):
 
 def test_a_closing_may_say_why_there_is_no_value(book):
     one, two = (book.move(book.run(t), EventKind.SUCCEEDED, Reason.NONE, "fine") for t in book.open()[:2])
-    book.ledger.apply(book.lease, [], [Closing(0, reason=Reason.NO_METRIC, message="nothing was logged"), Closing(1, raw_value="inf")])
+    book.ledger.apply(
+        book.lease,
+        [],
+        [Closing(0, reason=Reason.NO_METRIC, message="nothing was logged"), Closing(1, raw_value="inf")],
+    )
 
     assert book.one(0) == replace(one, closed=True, reason=Reason.NO_METRIC, message="nothing was logged")
     assert book.one(1) == replace(two, closed=True, raw_value="inf")
@@ -511,7 +557,7 @@ def test_events_and_rows_never_disagree(book):
         ran = book.run(trial)
         book.move(ran, EventKind.FAILED if trial.number else EventKind.SUCCEEDED, ended_at=NOW + 9)
     engine = book.ledger._engine
-    query = "SELECT t.state, t.version, (SELECT e.to_state FROM events e WHERE e.sweep = t.sweep AND e.number = t.number ORDER BY e.id DESC LIMIT 1), (SELECT count(*) FROM events e WHERE e.number = t.number) FROM trials t"  # noqa: E501
+    query = "SELECT t.state, t.version, (SELECT e.to_state FROM events e WHERE e.sweep = t.sweep AND e.number = t.number ORDER BY e.id DESC LIMIT 1), (SELECT count(*) FROM events e WHERE e.number = t.number) FROM trials t"
     with engine.connect() as connection:
         rows = connection.execute(sa.text(query)).all()
 

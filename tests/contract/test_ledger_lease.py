@@ -42,7 +42,7 @@ def contend(book):
     """Start processes that all reach for a lease at the same instant; they live until told to end."""
     children = []
 
-    def start(sweep, count=4):
+    def start(sweep, count=3):
         for number in range(count):
             command = [sys.executable, "-c", CONTENDER, book.url, sweep, f"contender-{number}"]
             children.append(
@@ -112,7 +112,9 @@ def test_an_expired_lease_of_a_dead_holder_leaves_nobody_at_work(book, sweep):
 def test_a_living_holder_on_this_host_keeps_it(book, sweep):
     book.hold(sweep, current_owner())
 
-    with pytest.raises(LeaseHeldError, match=f"driven by process {current_owner().pid} on {current_owner().host}"):
+    with pytest.raises(
+        LeaseHeldError, match=f"driven by process {current_owner().pid} on {current_owner().host}"
+    ):
         book.hold(sweep, BOB, now=NOW + 1)
 
 
@@ -190,13 +192,15 @@ def test_of_many_processes_exactly_one_gets_an_expired_lease(book, sweep, conten
     book.hold(sweep, ALICE)
     answers = contend(sweep)
 
-    assert sorted(words[0] for words in answers.values()) == ["held", "held", "held", "won"]
+    assert sorted(words[0] for words in answers.values()) == ["held", "held", "won"]
     assert ["won", "False"] in answers.values()
 
 
 def test_a_killed_driver_is_replaced_without_waiting(book, sweep):
     command = [sys.executable, "-c", CONTENDER, book.url, sweep, "first"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as child:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    ) as child:
         child.stdin.write("\n")
         assert [child.stdout.readline(), child.stdout.readline()] == ["ready\n", "won True\n"]
         with pytest.raises(LeaseHeldError):

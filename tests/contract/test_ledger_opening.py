@@ -55,7 +55,11 @@ def probe(url, *, create=True, uid=None, most=None):
     """Return what a process says that opens a ledger, reads it and writes a lot into it."""
     arguments = json.dumps([url, create, uid, most])
     done = subprocess.run(
-        [sys.executable, "-c", PROBE, arguments], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        [sys.executable, "-c", PROBE, arguments],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -66,7 +70,9 @@ def is_clear(text):
     assert "\n" not in text
     # A hint may end with a command to type.
     assert text.endswith((".", "'airflows[postgres]'", "sweep.yaml"))
-    assert not re.search(r"\b(SELECT|INSERT|UPDATE|BEGIN|PRAGMA)\b|\[SQL|sqlalche\.me|hunter2|Traceback|Error\)", text)
+    assert not re.search(
+        r"\b(SELECT|INSERT|UPDATE|BEGIN|PRAGMA)\b|\[SQL|sqlalche\.me|hunter2|Traceback|Error\)", text
+    )
     return text
 
 
@@ -98,7 +104,13 @@ def filled(path) -> str:
     with engine.begin() as connection:
         connection.execute(
             sa.insert(schema.sweeps).values(
-                id="digits", name="digits", wish="run", state="running", created_at=1.0, lease_token="t", **values
+                id="digits",
+                name="digits",
+                wish="run",
+                state="running",
+                created_at=1.0,
+                lease_token="t",
+                **values,
             )
         )
     engine.dispose()
@@ -108,7 +120,8 @@ def filled(path) -> str:
 # Making and finding it
 
 
-def test_a_new_ledger_makes_its_home(tmp_path, clean_env):
+@pytest.mark.usefixtures("clean_env")
+def test_a_new_ledger_makes_its_home(tmp_path):
     ledger = open_ledger(tmp_path / "not" / "there")
     assert ledger.sweeps() == []
     ledger.close()
@@ -116,7 +129,8 @@ def test_a_new_ledger_makes_its_home(tmp_path, clean_env):
     assert (tmp_path / "not" / "there" / "ledger.db").is_file()
 
 
-def test_a_ledger_that_is_not_there_is_not_made_by_asking(tmp_path, clean_env):
+@pytest.mark.usefixtures("clean_env")
+def test_a_ledger_that_is_not_there_is_not_made_by_asking(tmp_path):
     with pytest.raises(LedgerError, match="there is no ledger at sqlite:///") as caught:
         open_ledger(tmp_path / "home", create=False)
 
@@ -151,7 +165,9 @@ def test_the_environment_may_name_another_database(tmp_path, clean_env, database
 def test_a_plain_postgresql_url_will_do(postgres_url):
     name = postgres_url.replace("postgresql+psycopg://", "postgres://")
 
-    assert "there is no ledger at postgresql+psycopg://airflows@/postgres?host=" in str(refusal(name, create=False))
+    assert "there is no ledger at postgresql+psycopg://airflows@/postgres?host=" in str(
+        refusal(name, create=False)
+    )
 
 
 def test_many_first_starts_at_once_make_one_ledger(database_url):
@@ -160,7 +176,7 @@ def test_many_first_starts_at_once_make_one_ledger(database_url):
         subprocess.Popen(
             [sys.executable, "-c", script, database_url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
-        for _ in range(6)
+        for _ in range(4)
     ]  # fmt: skip
     for child in children:
         assert child.stdout.readline() == "ready\n"
@@ -169,7 +185,7 @@ def test_many_first_starts_at_once_make_one_ledger(database_url):
         child.stdin.flush()
     ended = [(*child.communicate(timeout=PATIENCE_S), child.returncode) for child in children]
 
-    assert ended == [("", "", 0)] * 6
+    assert ended == [("", "", 0)] * 4
     engine = connect(database_url)
     with engine.connect() as connection:
         assert connection.execute(sa.select(schema.meta)).all() == [("schema", str(schema.VERSION))]
@@ -184,7 +200,10 @@ def test_a_ledger_of_a_newer_airflows_is_refused_and_left_alone(database_url):
 
     assert isinstance(error, SchemaTooNewError)
     assert error.exit_code == 2
-    assert "has schema 99; this airflows knows schemas up to 1. Use the airflows that wrote it, or a newer one." in str(error)
+    assert (
+        "has schema 99; this airflows knows schemas up to 1. Use the airflows that wrote it, or a newer one."
+        in str(error)
+    )
     with engine.connect() as connection:
         assert connection.execute(sa.select(schema.meta.c.value)).scalar() == "99"
     engine.dispose()
@@ -227,18 +246,16 @@ def test_a_damaged_database(tmp_path):
     url = filled(path)
     whole = path.read_bytes()
     path.write_bytes(whole[:8192] + b"\xff" * (len(whole) - 8192))
-    ledger = Ledger(connect(url))
 
-    with pytest.raises(LedgerError, match="The file is damaged; restore a copy") as caught:
-        ledger.sweeps()
-    is_clear(str(caught.value))
-    ledger.close()
+    assert "The file is damaged; restore a copy" in str(refusal(url))
 
 
 def test_a_directory_in_the_place_of_the_file(tmp_path):
     (tmp_path / "ledger.db").mkdir()
 
-    assert "unable to open database file. Check that the directory exists" in str(refusal(f"sqlite:///{tmp_path}/ledger.db"))
+    assert "unable to open database file. Check that the directory exists" in str(
+        refusal(f"sqlite:///{tmp_path}/ledger.db")
+    )
 
 
 def test_a_file_in_the_place_of_the_home(tmp_path):
@@ -252,7 +269,10 @@ def test_a_directory_that_one_may_not_write_to(open_to_all):
     (answer,) = probe(f"sqlite:///{open_to_all}/ledger.db", uid=NOBODY)
 
     assert answer[:2] == ["LedgerError", 3]
-    assert "unable to open database file. Check that the directory exists and that you may write there" in answer[3]
+    assert (
+        "unable to open database file. Check that the directory exists and that you may write there"
+        in answer[3]
+    )
     is_clear(answer[3])
 
 
@@ -281,7 +301,9 @@ def test_a_ledger_that_another_process_keeps_locked(tmp_path):
         ledger = Ledger(connect(url, busy_timeout_s=0.1))
         # Readers are not disturbed by a writer.
         assert len(ledger.sweeps()) == 1
-        with pytest.raises(LedgerError, match=r"database is locked\. Another process keeps it locked; see who") as caught:
+        with pytest.raises(
+            LedgerError, match=r"database is locked\. Another process keeps it locked; see who"
+        ) as caught:
             ledger.wish("digits", "stop")
         is_clear(str(caught.value))
     ledger.wish("digits", "stop")
@@ -316,7 +338,10 @@ def test_a_full_disk_loses_nothing(small_disk):
     url = filled(small_disk / "ledger.db")
     *_, answer = probe(url)
     assert answer[:2] == ["LedgerError", 3]
-    assert "database or disk is full. The disk is full; make room, then start the same command again" in answer[3]
+    assert (
+        "database or disk is full. The disk is full; make room, then start the same command again"
+        in answer[3]
+    )
     is_clear(answer[3])
 
     ledger = Ledger(connect(url))
@@ -395,7 +420,9 @@ def test_a_server_that_was_restarted_is_found_again(postgres_url):
         connection.execute(f"CREATE DATABASE {name}")
         ledger = Ledger(connect(postgres_url.replace("/postgres?", f"/{name}?")))
         assert ledger.sweeps() == []
-        connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name])
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name]
+        )
 
     assert ledger.sweeps() == []
     ledger.close()

@@ -126,7 +126,7 @@ def test_o4_ids_and_order_are_the_same_under_every_hash_seed_and_spelling(tmp_pa
     assert [line.split()[0] for line in lines[1:]] == list("012345")
     assert lines[1].endswith("[('parameters.lr', 0.1), ('parameters.opt', 'adam')]")
     # Written down, since sweeps that people have are found again by it.
-    assert lines[0] == "demo-000000"
+    assert lines[0] == "demo-10739b"
 
 
 def test_o5_lists_of_different_lengths_are_refused_with_axes_and_lengths(refused):

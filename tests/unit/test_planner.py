@@ -72,7 +72,10 @@ def test_without_a_sighting_nothing_happens_to_a_trial():
     assert (made.events, made.claims, made.resubmits, made.done) == ([], [], [], False)
 
 
-@pytest.mark.parametrize("observation", [None, Observation(Phase.UNKNOWN), Observation(Phase.QUEUED), Observation(Phase.UNKNOWN, 1, "FAILED")])
+@pytest.mark.parametrize(
+    "observation",
+    [None, Observation(Phase.UNKNOWN), Observation(Phase.QUEUED), Observation(Phase.UNKNOWN, 1, "FAILED")],
+)
 @pytest.mark.parametrize("state", [State.QUEUED, State.RUNNING, State.STOPPING])
 def test_what_nobody_could_find_out_changes_nothing(state, observation):
     made = plan(view(in_flight=[trial(0, state)], sightings={0: Sighting(observation)}))
@@ -185,7 +188,9 @@ def test_a_place_that_has_just_become_free_is_taken_at_once():
     assert [t.number for t in made.claims] == [4, 5, 6]
 
 
-@pytest.mark.parametrize("fields", [{"wish": wish} for wish in Wish if wish is not Wish.RUN] + [{"halted": "failed: x"}])
+@pytest.mark.parametrize(
+    "fields", [{"wish": wish} for wish in Wish if wish is not Wish.RUN] + [{"halted": "failed: x"}]
+)
 def test_nothing_is_claimed_unless_the_sweep_runs(fields):
     assert plan(view(ready=[trial(0)], **fields)).claims == []
 
@@ -223,7 +228,12 @@ def test_when_a_sweep_is_done(fields, done):
 
 
 def test_stop_asks_everything_to_end_that_can_be_asked():
-    in_flight = [trial(0, State.SUBMITTING), trial(1, State.QUEUED), trial(2, State.RUNNING), trial(3, State.STOPPING)]
+    in_flight = [
+        trial(0, State.SUBMITTING),
+        trial(1, State.QUEUED),
+        trial(2, State.RUNNING),
+        trial(3, State.STOPPING),
+    ]
     made = plan(view(wish=Wish.STOP, in_flight=in_flight, ready=[trial(4)]))
 
     assert kinds(made) == [(1, "stop_asked"), (2, "stop_asked"), (4, "stop_asked")]
@@ -248,7 +258,9 @@ def test_a_reached_limit_stops_what_runs_only_when_told_to(cancels, asked):
     in_flight = [trial(0, State.RUNNING), trial(1, State.QUEUED)]
     spent = rules(wall_time_s=1000, cancels=cancels)
     made = plan(view(in_flight=in_flight, ready=[trial(2)], rules=spent))
-    later = plan(view(in_flight=in_flight, ready=[trial(2)], rules=spent, halted="stopped: x", wish=Wish.HALT))
+    later = plan(
+        view(in_flight=in_flight, ready=[trial(2)], rules=spent, halted="stopped: x", wish=Wish.HALT)
+    )
 
     assert made.spent
     assert kinds(made) == kinds(later) == asked
@@ -321,7 +333,9 @@ def test_the_limit_of_trials_halts_when_only_new_ones_are_left(fields, halts):
     assert made.spent is halts
 
 
-@pytest.mark.parametrize(("known", "now_failing", "halts"), [(4, 0, False), (5, 0, True), (3, 2, True), (3, 1, False)])
+@pytest.mark.parametrize(
+    ("known", "now_failing", "halts"), [(4, 0, False), (5, 0, True), (3, 2, True), (3, 1, False)]
+)
 def test_failed_trials(known, now_failing, halts):
     in_flight = [trial(n, State.RUNNING, errors=3) for n in range(now_failing)]
     seen = {n: failed(f"ValueError: {'abcdefg'[n]}") for n in range(now_failing)}
@@ -375,7 +389,11 @@ def test_second_failures_of_the_same_trials_are_not_counted_again():
 
 def test_identical_failures_can_be_switched_off():
     in_flight = [trial(n, State.RUNNING) for n in range(4)]
-    made = plan(view(in_flight=in_flight, sightings={n: failed() for n in range(4)}, rules=rules(identical_failures=0)))
+    made = plan(
+        view(
+            in_flight=in_flight, sightings={n: failed() for n in range(4)}, rules=rules(identical_failures=0)
+        )
+    )
 
     assert made.halt == ""
 
@@ -425,7 +443,9 @@ class Simulation:
         for before in made.claims:
             self.claims.append((self.now, before.number))
             claimed = self.move(before, Event(EventKind.CLAIMED, self.now))
-            self.move(claimed, Event(EventKind.ACCEPTED, self.now, facts={"handle": Handle(f"h{before.number}")}))
+            self.move(
+                claimed, Event(EventKind.ACCEPTED, self.now, facts={"handle": Handle(f"h{before.number}")})
+            )
         if made.halt:
             self.halted, self.spent, self.wish = made.halt, made.spent, Wish.HALT
         return made.done
@@ -475,7 +495,10 @@ class Simulation:
                 continue
             observation = ended(*answer[:2])
             bad = answer[0] != 0 or answer[1]
-            yield each.number, Sighting(observation, verdict=classify(observation, answer[2]) if bad else None)
+            yield (
+                each.number,
+                Sighting(observation, verdict=classify(observation, answer[2]) if bad else None),
+            )
 
     def run(self, most=3000):
         for tick in range(most):

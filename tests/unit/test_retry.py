@@ -127,7 +127,9 @@ def test_a_preemption_between_does_not_make_an_error_new():
     ]
 
 
-@pytest.mark.parametrize(("most", "made"), [(0, ["failed"]), (1, ["retried", "failed"]), (2, ["retried"] * 2 + ["failed"])])
+@pytest.mark.parametrize(
+    ("most", "made"), [(0, ["failed"]), (1, ["retried", "failed"]), (2, ["retried"] * 2 + ["failed"])]
+)
 def test_retry_max(most, made):
     policy = RetryPolicy(most, 3, 10)
 
@@ -257,7 +259,9 @@ def test_a_retry_waits_and_a_failure_does_not():
     st.integers(0, 3),
     st.integers(0, 3),
 )
-def test_every_failure_ends_or_is_retried_and_comes_to_an_end(reason, errors, stalled, had, has, most, patience):
+def test_every_failure_ends_or_is_retried_and_comes_to_an_end(
+    reason, errors, stalled, had, has, most, patience
+):
     trial = running(errors=errors, stalled=stalled, checkpoint="c" * (had >= 0), checkpoint_step=had)
     progress = Progress("c" * (has >= 0), has)
     policy = RetryPolicy(most, patience, 10)

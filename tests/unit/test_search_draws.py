@@ -29,7 +29,9 @@ METHODS = ["random", "sobol"]
 
 def sweep(space, method="random", trials=20, seed=7, **fields):
     search = {"method": method, "trials": trials, "seed": seed}
-    return sweep_from_mapping({"name": "demo", "base": BASE, "space": space, "search": search, **fields}, directory=Path())
+    return sweep_from_mapping(
+        {"name": "demo", "base": BASE, "space": space, "search": search, **fields}, directory=Path()
+    )
 
 
 def points(*args, **fields):
@@ -83,8 +85,13 @@ def test_the_first_draws_are_these():
         ("sgd", 5.17991139254e-05, 64),
         ("adam", 0.000232465769016, 0.0102266824748, 248),
     ]
-    assert [tuple(row.values()) for row in points(finite, trials=5)] == [("c", 2), ("c", 3), ("b", 3), ("a", 2), ("a", 4)]
-
+    assert [tuple(row.values()) for row in points(finite, trials=5)] == [
+        ("c", 2),
+        ("c", 3),
+        ("b", 3),
+        ("a", 2),
+        ("a", 4),
+    ]
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -162,7 +169,9 @@ def test_rules_hold_for_draws(method):
 def test_draws_end_when_a_rule_leaves_one_point(method):
     space = {"parameters.opt": ["adam", "sgd"], "parameters.wd": MIXED["parameters.wd"]}
 
-    assert points(space, method, trials=5, exclude=[{"parameters.opt": "adam"}]) == [{"parameters.opt": "sgd"}]
+    assert points(space, method, trials=5, exclude=[{"parameters.opt": "adam"}]) == [
+        {"parameters.opt": "sgd"}
+    ]
 
 
 def test_sobol_without_scipy_names_the_extra(monkeypatch):

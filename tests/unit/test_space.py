@@ -39,7 +39,9 @@ def test_the_first_key_varies_slowest():
 
 
 def test_coupled_keys_go_together():
-    rows = points(space={"parameters.opt, compute.num_accelerators": [["a", 1], ["b", 8]], "parameters.lr": [1, 2]})
+    rows = points(
+        space={"parameters.opt, compute.num_accelerators": [["a", 1], ["b", 8]], "parameters.lr": [1, 2]}
+    )
 
     assert [tuple(row.values()) for row in rows] == [("a", 1, 1), ("a", 1, 2), ("b", 8, 1), ("b", 8, 2)]
 
@@ -48,7 +50,11 @@ def test_coupled_keys_may_have_a_condition():
     both = {"values": [[1, 2], [3, 4]], "when": {"parameters.opt": "sgd"}}
     rows = points(space={"parameters.opt": ["adam", "sgd"], "parameters.lr, parameters.batch": both})
 
-    assert short(rows) == [{"opt": "adam"}, {"opt": "sgd", "lr": 1, "batch": 2}, {"opt": "sgd", "lr": 3, "batch": 4}]
+    assert short(rows) == [
+        {"opt": "adam"},
+        {"opt": "sgd", "lr": 1, "batch": 2},
+        {"opt": "sgd", "lr": 3, "batch": 4},
+    ]
 
 
 def test_a_key_with_dots_is_written_in_quotes():
@@ -72,7 +78,11 @@ def test_an_inactive_key_keeps_the_value_of_the_base_also_for_other_conditions()
         "parameters.lr": {"values": [5], "when": {"parameters.wd": [0, 1]}},
     }
 
-    assert short(points(space=space)) == [{"opt": "adam", "lr": 5}, {"opt": "sgd", "wd": 1, "lr": 5}, {"opt": "sgd", "wd": 2}]
+    assert short(points(space=space)) == [
+        {"opt": "adam", "lr": 5},
+        {"opt": "sgd", "wd": 1, "lr": 5},
+        {"opt": "sgd", "wd": 2},
+    ]
 
 
 def test_a_condition_may_look_at_a_key_further_down():
@@ -80,7 +90,12 @@ def test_a_condition_may_look_at_a_key_further_down():
         "parameters.wd": {"values": [0, 1, 2], "when": {"parameters.opt": "adamw"}},
         "parameters.opt": ["adam", "adamw"],
     }
-    expected = [{"opt": "adam"}, {"wd": 0, "opt": "adamw"}, {"wd": 1, "opt": "adamw"}, {"wd": 2, "opt": "adamw"}]
+    expected = [
+        {"opt": "adam"},
+        {"wd": 0, "opt": "adamw"},
+        {"wd": 1, "opt": "adamw"},
+        {"wd": 2, "opt": "adamw"},
+    ]
 
     assert short(points(space=space)) == expected
     assert sweep(space=space).expansion.count() == 4
@@ -99,7 +114,10 @@ def test_a_condition_on_the_base_alone_holds_everywhere_or_nowhere():
     always = {"values": [1, 2], "when": {"parameters.batch": [32.0]}}
     never = {"values": [1, 2], "when": {"parameters.batch": 16}}
 
-    assert short(points(space={"parameters.opt": ["a"], "parameters.lr": always})) == [{"opt": "a", "lr": 1}, {"opt": "a", "lr": 2}]
+    assert short(points(space={"parameters.opt": ["a"], "parameters.lr": always})) == [
+        {"opt": "a", "lr": 1},
+        {"opt": "a", "lr": 2},
+    ]
     assert short(points(space={"parameters.opt": ["a"], "parameters.lr": never})) == [{"opt": "a"}]
 
 
@@ -127,11 +145,18 @@ def test_an_empty_row_is_the_base_itself():
 def test_rows_alone_share_the_type_of_a_key():
     rows = points(include=[{"parameters.lr": 1}, {"parameters.lr": 1.0}, {"parameters.lr": 0.5}])
 
-    assert [(type(row["parameters.lr"]), row["parameters.lr"]) for row in rows] == [(float, 1.0), (float, 0.5)]
+    assert [(type(row["parameters.lr"]), row["parameters.lr"]) for row in rows] == [
+        (float, 1.0),
+        (float, 0.5),
+    ]
 
 
 def test_a_list_ignores_the_space():
-    made = {"space": {"parameters.lr": [1, 2]}, "include": [{"parameters.lr": 1}], "search": {"method": "list"}}
+    made = {
+        "space": {"parameters.lr": [1, 2]},
+        "include": [{"parameters.lr": 1}],
+        "search": {"method": "list"},
+    }
 
     assert points(**made) == [{"parameters.lr": 1}]
 
@@ -139,7 +164,11 @@ def test_a_list_ignores_the_space():
 def test_rules_drop_points_that_have_all_their_values():
     space = {"parameters.lr": [0.1, 1], "parameters.opt": ["a", "b"]}
     rules = [{"parameters.lr": 1, "parameters.opt": "a"}, {"parameters.lr": 9, "parameters.batch": 32}]
-    rows = points(space=space, exclude=rules, include=[{"parameters.lr": 9}, {"parameters.lr": 9, "parameters.batch": 1}])
+    rows = points(
+        space=space,
+        exclude=rules,
+        include=[{"parameters.lr": 9}, {"parameters.lr": 9, "parameters.batch": 1}],
+    )
 
     assert short(rows) == [
         {"lr": 0.1, "opt": "a"},
@@ -171,7 +200,9 @@ def test_trials_is_the_most_points_there_are(trials):
 
 
 def test_an_expansion_begins_anywhere_and_again():
-    expansion = sweep(space={"parameters.lr": {"min": 1, "max": 50, "step": 1}}, include=[{"parameters.batch": 1}]).expansion
+    expansion = sweep(
+        space={"parameters.lr": {"min": 1, "max": 50, "step": 1}}, include=[{"parameters.batch": 1}]
+    ).expansion
     whole = list(expansion.points())
 
     assert all(list(expansion.points(start)) == whole[start:] for start in range(53))
@@ -180,7 +211,9 @@ def test_an_expansion_begins_anywhere_and_again():
 
 def test_points_are_told_apart_by_their_digests():
     made = list(sweep(space={"parameters.lr": [0.1, 1], "parameters.opt": ["a", "b"]}).expansion.points())
-    other_order = list(sweep(space={"parameters.opt": ["b", "a"], "parameters.lr": [1.0, 0.1]}).expansion.points())
+    other_order = list(
+        sweep(space={"parameters.opt": ["b", "a"], "parameters.lr": [1.0, 0.1]}).expansion.points()
+    )
 
     assert len({point.digest for point in made}) == 4
     assert {point.digest for point in made} == {point.digest for point in other_order}

@@ -107,8 +107,12 @@ def test_rows_of_another_length_than_there_are_keys_are_refused(raw, lengths):
 
 @pytest.mark.parametrize(
     ("raw", "whole"),
-    [({"min": 1, "max": 9}, True), ({"min": 1.0, "max": 9}, False), ({"min": 1, "max": 9.5}, False)]
-    + [({"min": 1, "max": 9, "log": True}, True)],
+    [
+        ({"min": 1, "max": 9}, True),
+        ({"min": 1.0, "max": 9}, False),
+        ({"min": 1, "max": 9.5}, False),
+        ({"min": 1, "max": 9, "log": True}, True),
+    ],
 )
 def test_an_interval_is_of_integers_when_both_bounds_are(raw, whole):
     read = domain(raw)
@@ -128,9 +132,7 @@ def test_whole_numbers_are_equally_likely_and_log_ones_favour_the_small():
     assert counts[1][0] > 4 * counts[1][1]
 
 
-@given(
-    st.floats(1e-6, 1e3), st.floats(1e-6, 1e3), st.booleans(), st.floats(0, 1, exclude_max=True)
-)
+@given(st.floats(1e-6, 1e3), st.floats(1e-6, 1e3), st.booleans(), st.floats(0, 1, exclude_max=True))
 def test_what_is_drawn_lies_between_the_bounds(low, width, log, share):
     read = Interval(low, low + width, log, False)
 
@@ -167,8 +169,17 @@ def test_powers_are_found_where_they_are(low, ratio, count):
 
 @pytest.mark.parametrize(
     ("one", "other", "same"),
-    [(1, 1.0, True), (True, 1, False), ("1", 1, False), ([1, 2], [1.0, 2.0], True), ({"a": 1}, {"a": 1.0}, True)]
-    + [(None, False, False), (0.0, -0.0, True), (2**60, 2**60 + 1, False), ("a", "A", False)],
+    [
+        (1, 1.0, True),
+        (True, 1, False),
+        ("1", 1, False),
+        ([1, 2], [1.0, 2.0], True),
+        ({"a": 1}, {"a": 1.0}, True),
+        (None, False, False),
+        (0.0, -0.0, True),
+        (2**60, 2**60 + 1, False),
+        ("a", "A", False),
+    ],
 )
 def test_conditions_and_rules_take_equal_numbers_for_the_same(one, other, same):
     assert (likeness(one) == likeness(other)) is same

@@ -69,7 +69,14 @@ def test_keys_that_rules_look_at_together_are_checked_together():
     }
     validate_points(sweep(space=space))
 
-    assert "Trial 1 cannot run" in refused(space={"compute.num_accelerators": [8, 3], "compute.accelerator_type": ["GPU_1xA10", "GPU_8xH100"]}, exclude=[{"compute.num_accelerators": 8, "compute.accelerator_type": "GPU_1xA10"}]).message  # fmt: skip
+    apart = {"compute.num_accelerators": [8, 3], "compute.accelerator_type": ["GPU_1xA10", "GPU_8xH100"]}
+    error = refused(space=apart)
+    assert "Trial 3 cannot run" in error.message
+    validate_points(
+        sweep(
+            space=apart, exclude=[{"compute.num_accelerators": 3, "compute.accelerator_type": "GPU_8xH100"}]
+        )
+    )
 
 
 @pytest.mark.parametrize(
@@ -122,9 +129,26 @@ def test_beyond_the_first_points_values_and_combinations_are_checked():
     error = refused(space={"parameters.lr": [1, 2]} | MILLION | {"compute.num_accelerators": [8, 3]})
     assert "Trial 1 cannot run" in error.message
     # The first 10,000 points are all of one accelerator type.
-    first = sweep(space={"compute.accelerator_type": ["GPU_1xA10", "GPU_8xH100"], **MILLION, "compute.num_accelerators": [8, 3]})
+    first = sweep(
+        space={
+            "compute.accelerator_type": ["GPU_1xA10", "GPU_8xH100"],
+            **MILLION,
+            "compute.num_accelerators": [8, 3],
+        }
+    )
     with pytest.raises(SpecError, match="Trial 2000001 cannot run"):
         validate_points(first)
+
+
+def test_what_no_trial_has_does_no_harm():
+    space = {
+        "compute.accelerator_type": ["GPU_1xA10", "GPU_8xH100"],
+        **MILLION,
+        "compute.num_accelerators": [8, 3],
+    }
+
+    validate_points(sweep(space=space, search={"trials": 1_500_000}))
+    validate_points(sweep(space=space, exclude=[{"compute.num_accelerators": 3, "parameters.opt": "adam"}]))
 
 
 def test_a_late_value_of_a_single_key_is_found():
@@ -133,11 +157,26 @@ def test_a_late_value_of_a_single_key_is_found():
     assert "Trial 1000000 cannot run" in refused(space=space).message
 
 
-def test_ends_of_an_interval_are_looked_at():
-    space = {"timeout_minutes": {"min": 0, "max": 5}, "parameters.lr": {"min": 0.0, "max": 1.0}}
-    made = sweep(space=space, search={"method": "random", "trials": 20_000})
-    with pytest.raises(SpecError, match="cannot run"):
-        validate_points(made, most=0)
+def test_drawn_points_are_all_looked_at():
+    space = {"timeout_minutes": {"min": 0, "max": 400}, "parameters.lr": {"min": 0.0, "max": 1.0}}
+    made = sweep(space=space, search={"method": "random", "trials": 3000})
+    number = next(p.index for p in made.expansion.points() if p.overrides["timeout_minutes"] == 0)
+    with pytest.raises(SpecError, match=f"Trial {number} cannot run"):
+        validate_points(made, most=10)
+
+
+def test_a_point_is_found_by_some_of_its_overrides():
+    expansion = sweep(
+        space={"parameters.opt": ["a", "b"], **MILLION}, include=[{"parameters.lr": 5}]
+    ).expansion
+
+    assert expansion.find({"parameters.opt": "b", "parameters.c": 2}).index == 1_000_001
+    assert expansion.find({"parameters.lr": 5}).index == 2_000_000
+    assert expansion.find({"parameters.lr": 6}) is None
+    assert expansion.find({"parameters.opt": "c"}) is None
+    few = sweep(space={"parameters.opt": ["a", "b"], **MILLION}, search={"trials": 1_000_001}).expansion
+    assert few.find({"parameters.opt": "b"}).index == 1_000_000
+    assert few.find({"parameters.opt": "b", "parameters.c": 2}) is None
 
 
 def test_a_difference_names_old_and_new():

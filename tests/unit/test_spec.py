@@ -85,7 +85,11 @@ def test_what_is_left_out_has_its_default():
     made = spec()
 
     assert (made.method, made.search.seed, made.search.trials) == ("grid", 0, None)
-    assert (made.limits.identical_failures, made.limits.on_limit, made.limits.wall_time_s) == (3, "finish", None)
+    assert (made.limits.identical_failures, made.limits.on_limit, made.limits.wall_time_s) == (
+        3,
+        "finish",
+        None,
+    )
     assert (made.retry.max, made.retry.max_without_progress, made.retry.wait_s) == (None, 3, 10.0)
     assert made.backend == {"type": "local"}
     assert (made.tracking.uri, made.tracking.experiment, made.tracking.tags) == (None, None, {})
@@ -102,13 +106,14 @@ def test_without_a_space_the_rows_are_the_points():
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("90s", 90), ("15m", 900), ("12h", 43_200), ("3d", 259_200), ("1h30m", 5400), ("0s", 0)]
+    ("text", "seconds"),
+    [("90s", 90), ("15m", 900), ("12h", 43_200), ("3d", 259_200), ("1h30m", 5400), ("0s", 0)],
 )
 def test_a_duration_is_a_number_with_units(text, seconds):
     assert parse_duration(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "90", 90, "1.5h", "30m1h", "h", "-5m", "5 minutes", None, "٣m"])
+@pytest.mark.parametrize("text", ["", "90", 90, 90.0, "1.5h", "30m1h", "h", "-5m", "5 minutes", None, "٣m"])
 def test_what_is_no_duration_is_refused(text):
     with pytest.raises(ValueError, match="is not a duration"):
         parse_duration(text)
@@ -133,8 +138,14 @@ def test_a_number_of_failed_trials_is_at_least_one(wrong):
 
 @pytest.mark.parametrize(
     ("given", "goal"),
-    [("minimize", "minimize"), ("minimise", "minimize"), ("min", "minimize")]
-    + [("maximize", "maximize"), ("maximise", "maximize"), ("max", "maximize")],
+    [
+        ("minimize", "minimize"),
+        ("minimise", "minimize"),
+        ("min", "minimize"),
+        ("maximize", "maximize"),
+        ("maximise", "maximize"),
+        ("max", "maximize"),
+    ],
 )
 def test_a_goal_has_three_spellings_each(given, goal):
     assert spec(objective={"metric": "loss", "goal": given}).objective.goal == goal
@@ -142,8 +153,12 @@ def test_a_goal_has_three_spellings_each(given, goal):
 
 @pytest.mark.parametrize(
     ("given", "take"),
-    [("last", Take("last")), ("best", Take("best"))]
-    + [({"mean_of_last": 5}, Take("mean_of_last", 5)), ({"at_step": 0}, Take("at_step", 0))],
+    [
+        ("last", Take("last")),
+        ("best", Take("best")),
+        ({"mean_of_last": 5}, Take("mean_of_last", 5)),
+        ({"at_step": 0}, Take("at_step", 0)),
+    ],
 )
 def test_a_take_says_which_value_counts(given, take):
     assert Take.of(spec(objective={"metric": "loss", "goal": "min", "take": given}).objective.take) == take
@@ -151,8 +166,16 @@ def test_a_take_says_which_value_counts(given, take):
 
 @pytest.mark.parametrize(
     "wrong",
-    ["first", {"mean_of_last": 0}, {"at_step": -1}, {"at_step": True}, {"last": 1}, {}]
-    + [{"at_step": 1, "mean_of_last": 1}, 5],
+    [
+        "first",
+        {"mean_of_last": 0},
+        {"at_step": -1},
+        {"at_step": True},
+        {"last": 1},
+        {},
+        {"at_step": 1, "mean_of_last": 1},
+        5,
+    ],
 )
 def test_another_take_is_refused(wrong):
     error = refused(objective={"metric": "loss", "goal": "min", "take": wrong})
@@ -176,7 +199,9 @@ def test_a_constraint_is_a_metric_an_operator_and_a_number(text, parts):
     assert parse_constraint(text) == Constraint(*parts)
 
 
-@pytest.mark.parametrize("text", ["latency_ms", "<= 20", "a = 1", "a =< 1", "a <= b", "a <= nan", "a <= inf", 5, ""])
+@pytest.mark.parametrize(
+    "text", ["latency_ms", "<= 20", "a = 1", "a =< 1", "a <= b", "a <= nan", "a <= inf", 5, ""]
+)
 def test_another_constraint_is_refused(text):
     error = refused(objective={"metric": "m", "goal": "min", "constraints": [text]})
 
@@ -236,7 +261,11 @@ def test_options_of_a_backend_are_left_to_it():
 
 
 def test_tags_are_text():
-    assert spec(tracking={"tags": {"a": "x", "b": 5, "c": True}}).tracking.tags == {"a": "x", "b": "5", "c": "true"}
+    assert spec(tracking={"tags": {"a": "x", "b": 5, "c": True}}).tracking.tags == {
+        "a": "x",
+        "b": "5",
+        "c": "true",
+    }
 
 
 @pytest.mark.parametrize(

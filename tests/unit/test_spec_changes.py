@@ -90,7 +90,9 @@ def test_a_wrong_set_is_reported_as_such(text, field, words):
 
 
 def test_a_changed_value_has_no_line_but_its_neighbours_have(tmp_path):
-    (tmp_path / "base.yaml").write_text("experiment_name: a\ncommand: b\ncompute: {accelerator_type: GPU_1xA10, num_accelerators: 1}\n")
+    (tmp_path / "base.yaml").write_text(
+        "experiment_name: a\ncommand: b\ncompute: {accelerator_type: GPU_1xA10, num_accelerators: 1}\n"
+    )
     path = tmp_path / "sweep.yaml"
     path.write_text("name: demo\nbase: base.yaml\nspace:\n  parameters.a: [1]\n  parameters.b: [1]\n")
     notices = load_sweep(path, sets=["space.parameters.b=[2]"]).notices
@@ -104,12 +106,18 @@ def test_overrides_of_the_command_line_win_over_those_of_the_file():
 
     assert made.base.tree["parameters"] == {"lr": 3, "epochs": 9}
     assert made.base.config.compute.num_accelerators == 2
-    assert made.base.changes == ("changing parameters.epochs from 5 to 9", "changing compute.num_accelerators from 1 to 2")
+    assert made.base.changes == (
+        "changing parameters.epochs from 5 to 9",
+        "changing compute.num_accelerators from 1 to 2",
+    )
 
 
 @pytest.mark.parametrize(
     "overrides",
-    [{"parameters.epochs": 5, "env_variables.MODE": "on"}, ["parameters.epochs=5", "env_variables.MODE='on'"]],
+    [
+        {"parameters.epochs": 5, "env_variables.MODE": "on"},
+        ["parameters.epochs=5", "env_variables.MODE='on'"],
+    ],
 )
 def test_overrides_are_a_mapping_or_a_list(overrides):
     tree = loaded(TREE | {"overrides": overrides}).base.tree
@@ -117,7 +125,9 @@ def test_overrides_are_a_mapping_or_a_list(overrides):
     assert (tree["parameters"]["epochs"], tree["env_variables"]) == (5, {"MODE": "on"})
 
 
-@pytest.mark.parametrize("value", ["1e3", "on", "", "a: b", "x\ny", "ü😀", 1e-5, 10**18, True, None, [1, {"a": "b"}], {"c": {}}])
+@pytest.mark.parametrize(
+    "value", ["1e3", "on", "", "a: b", "x\ny", "ü😀", 1e-5, 10**18, True, None, [1, {"a": "b"}], {"c": {}}]
+)
 def test_an_override_of_the_file_keeps_its_value(value):
     tree = loaded(TREE | {"overrides": {"parameters.new": value}}).base.tree
 
@@ -135,7 +145,9 @@ def test_an_override_can_mend_the_base():
 def test_the_backend_of_the_command_line_replaces_another_and_keeps_its_own_options():
     assert loaded(backend="local").spec.backend == {"type": "local", "slots": 3}
     assert loaded(backend="elsewhere").spec.backend == {"type": "elsewhere"}
-    assert loaded({k: v for k, v in TREE.items() if k != "backend"}, backend="local").spec.backend == {"type": "local"}
+    assert loaded({k: v for k, v in TREE.items() if k != "backend"}, backend="local").spec.backend == {
+        "type": "local"
+    }
 
 
 def test_an_idempotency_token_of_the_base_is_left_out_with_a_notice():
@@ -149,7 +161,15 @@ def test_an_idempotency_token_of_the_base_is_left_out_with_a_notice():
 
 def test_numbers_of_numpy_and_paths_are_taken():
     np = pytest.importorskip("numpy")
-    made = loaded(TREE | {"space": {"parameters.lr": np.array([0.1, 0.2]).tolist() + [np.float64(0.3)], "parameters.epochs": (np.int64(1), 2)}})
+    made = loaded(
+        TREE
+        | {
+            "space": {
+                "parameters.lr": [*np.array([0.1, 0.2]).tolist(), np.float64(0.3)],
+                "parameters.epochs": (np.int64(1), 2),
+            }
+        }
+    )
 
     assert made.spec.space == {"parameters.lr": [0.1, 0.2, 0.3], "parameters.epochs": [1, 2]}
     assert {type(v) for v in made.spec.space["parameters.lr"]} == {float}

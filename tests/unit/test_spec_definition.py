@@ -130,7 +130,10 @@ def test_paths_of_the_base_count_from_the_base(tmp_path, monkeypatch):
         {},
         {"search": {"method": "random", "trials": 7, "seed": 3}},
         {"space": None},
-        {"space": {"parameters.lr": {"min": 1e-5, "max": 1, "log": True}}, "search": {"method": "random", "trials": 4}},
+        {
+            "space": {"parameters.lr": {"min": 1e-5, "max": 1, "log": True}},
+            "search": {"method": "random", "trials": 4},
+        },
         {"limits": {"wall_time": "1h30m", "failed_trials": "10%"}, "backend": "local"},
         {"base": BASE | {"idempotency_token": "t"}, "overrides": ["env_variables.N=007"]},
     ],
@@ -188,7 +191,9 @@ def test_a_run_is_named_after_its_experiment(experiment, name):
 
 
 def test_a_run_keeps_its_token_apart_and_loads_again():
-    made = sweep_of_run(run_of(idempotency_token="t"), backend={"type": "local", "slots": 1}, tracking={"uri": "none"})
+    made = sweep_of_run(
+        run_of(idempotency_token="t"), backend={"type": "local", "slots": 1}, tracking={"uri": "none"}
+    )
     again = loaded(yamlio.parse(made.source, file="ledger", dialect="sweep").value)
 
     assert (made.idempotency_token, made.notices) == ("t", ())

@@ -211,10 +211,10 @@ WRONG = {
         "",
     ),
     "circle": (
-        "space:\n"
+        ("space:\n"
         "  parameters.lr: {values: [1], when: {parameters.opt: a}}\n"
         "  parameters.opt: {values: [a], when: {parameters.batch: 1}}\n"
-        "  parameters.batch: {values: [1], when: {parameters.lr: 1}}",
+        "  parameters.batch: {values: [1], when: {parameters.lr: 1}}"),
         4,
         "space.parameters.lr.when",
         "circle: parameters.lr → parameters.opt → parameters.batch → parameters.lr",
@@ -379,8 +379,12 @@ def test_a_key_the_base_lacks_is_a_warning_that_names_the_nearest(load):
 
 @pytest.mark.parametrize(
     "text",
-    ["space: {parameters.lrr: [1]}", "include: [{parameters.lrr: 1}]", "include: [{}]\noverrides: {parameters.lrr: 1}"]
-    + ["include: [{}]\nreplicates: {key: parameters.lrr, values: [1]}"],
+    [
+        "space: {parameters.lrr: [1]}",
+        "include: [{parameters.lrr: 1}]",
+        "include: [{}]\noverrides: {parameters.lrr: 1}",
+        "include: [{}]\nreplicates: {key: parameters.lrr, values: [1]}",
+    ],
 )
 def test_strict_makes_it_an_error(text, refused, load):
     assert len(load(START + text).notices) == 1

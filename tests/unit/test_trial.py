@@ -126,7 +126,11 @@ def test_any_sequence_keeps_the_machine_sound(steps):
             assert now.claimed_at is not None
 
 
-@given(st.sampled_from(sorted(pair for pair in NEXT if pair[0] in IN_FLIGHT)), st.sampled_from(Reason), st.sampled_from(Reason))
+@given(
+    st.sampled_from(sorted(pair for pair in NEXT if pair[0] in IN_FLIGHT)),
+    st.sampled_from(Reason),
+    st.sampled_from(Reason),
+)
 def test_the_attempt_and_the_trial_agree(pair, reason, before_reason):
     state, kind = pair
     before = trial(state, reason=before_reason)
@@ -145,7 +149,9 @@ def test_the_attempt_and_the_trial_agree(pair, reason, before_reason):
 
 
 def test_an_attempt_never_inherits_what_another_one_failed_with():
-    again = trial(State.QUEUED, attempt=1, signature="error: old", message="old words", handle=Handle("local:2"))
+    again = trial(
+        State.QUEUED, attempt=1, signature="error: old", message="old words", handle=Handle("local:2")
+    )
     done = attempt_after(again, event(EventKind.SUCCEEDED))
 
     assert done["signature"] == ""
@@ -196,7 +202,9 @@ def test_a_second_claim_after_silence_moves_only_the_stamp():
 
 
 def test_acceptance_keeps_the_handle():
-    queued = advance(trial(State.SUBMITTING, handle=None), event(EventKind.ACCEPTED, facts={"handle": "local:9"}))
+    queued = advance(
+        trial(State.SUBMITTING, handle=None), event(EventKind.ACCEPTED, facts={"handle": "local:9"})
+    )
 
     assert (queued.state, queued.handle, queued.submitted_at) == (State.QUEUED, "local:9", AT)
 
@@ -216,10 +224,16 @@ def test_what_was_never_sent_uses_its_number_again():
 
 def test_a_retry_takes_the_next_number_and_keeps_the_words():
     retried = advance(
-        trial(), event(EventKind.RETRIED, Reason.ERROR, "ValueError: x", changes={"errors": 1, "not_before": AT + 10})
+        trial(),
+        event(EventKind.RETRIED, Reason.ERROR, "ValueError: x", changes={"errors": 1, "not_before": AT + 10}),
     )
 
-    assert (retried.state, retried.attempt, retried.errors, retried.not_before) == (State.PENDING, 1, 1, AT + 10)
+    assert (retried.state, retried.attempt, retried.errors, retried.not_before) == (
+        State.PENDING,
+        1,
+        1,
+        AT + 10,
+    )
     assert (retried.reason, retried.message) == (Reason.ERROR, "ValueError: x")
 
 
