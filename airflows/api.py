@@ -16,6 +16,7 @@ from airflows.errors import MissingExtraError
 from airflows.ledger import open_ledger
 from airflows.ranking import Group, Unranked, Winner
 from airflows.sweepfile import LoadedSweep
+from airflows.vetting import validate_points
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -217,12 +218,14 @@ def run(
         home: in place of `$AIRFLOWS_HOME`.
 
     Raises:
+        SpecError: a point is no valid train.yaml; nothing was started.
         LeaseHeldError: somebody else drives it.
         ConflictError: it is there with other code, backend or settings.
         BackendError: the backend cannot be used.
         TrackingUnavailableError: MLflow does not answer.
     """
     where = home or home_directory()
+    validate_points(sweep.loaded)
     driven = operations.start(sweep.loaded, home=where, observer=observer, new=new, instance=instance)
     return attach(driven.row.id, home=where)
 

@@ -75,7 +75,7 @@ def slug(name: str) -> str:
     text = name.lower().replace("_", "-")
     if not text[:1].isalpha():
         text = f"s{text}"
-    return text[:_SLUG_CHARS].rstrip("-") or "s"
+    return text[:_SLUG_CHARS].rstrip("-")
 
 
 def parse_token(text: str) -> tuple[int, int]:

@@ -269,7 +269,7 @@ def _spent(view: View) -> tuple[str, bool] | None:
         return None
     # The started ones have their retries, which is no reason to start others.
     is_idle = not view.in_flight and not tally.retrying
-    if waits and is_idle and limits.trials and tally.started >= limits.trials:
+    if is_idle and limits.trials and tally.started >= limits.trials:
         return f"{tally.started} trials were started, which is the limit (limits.trials)", True
     if limits.wall_time_s and view.now - view.began_at >= limits.wall_time_s:
         return "the wall time is used up (limits.wall_time)", True
@@ -326,5 +326,5 @@ def _is_done(view: View, made: Plan) -> bool:
     if view.in_flight or made.claims or made.events:
         return False
     if view.wish in {Wish.STOP, Wish.HALT} or view.halted or made.halt:
-        return not (view.wish is Wish.STOP and view.ready)
+        return True
     return view.exhausted and not view.waiting

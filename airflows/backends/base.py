@@ -163,6 +163,9 @@ class Backend(Protocol):
             SpecError: such a run can never start here, such as for want of a secret.
         """
 
+    def room_for(self, config: TrainConfig) -> int:
+        """Return how many runs of a train.yaml go on at once here when the sweep does not say, at least 1."""
+
     def submit(self, jobs: Sequence[Job]) -> Sequence[Handle | SubmitError]:
         """Start the jobs; answer in their order.
 

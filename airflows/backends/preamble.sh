@@ -53,16 +53,16 @@ start() {
   # Job control gives every node a process group of its own and leaves SIGINT and SIGQUIT as they are.
   set -m
   if [[ $limit != 0 ]]; then
-    watch_limit </dev/null >/dev/null &
+    watch_limit >/dev/null &
     timer=$!
   fi
   local node
   for ((node = 0; node < nodes; node++)); do
     [[ -z $is_ending ]] || break
     if ((node == 0)); then
-      run_node 0 </dev/null 2>&"$log" &
+      run_node 0 2>&"$log" &
     else
-      run_node "$node" </dev/null >>"$launch/logs/node_$node.log" 2>&1 &
+      run_node "$node" >>"$launch/logs/node_$node.log" 2>&1 &
     fi
     pids+=($!)
   done
@@ -87,8 +87,9 @@ run_node() {
   exit "$status"
 }
 
+# For what may be there a moment longer than the preamble: nobody must take it for the preamble.
 close_inherited() {
-  exec {log}>&-
+  exec {log}>&- </dev/null
   [[ -z $gpu_fd ]] || exec {gpu_fd}>&-
 }
 
@@ -162,9 +163,11 @@ members() {
   # Those of the nodes' own process groups, and those that left for another one.
   grouped=() outside=()
   while IFS=/ read -r _ _ pid _; do grouped[pid]=1; done < <(
+    close_inherited
     command -p grep -lE "^[0-9]+ \(.*\) [^ZX] [0-9]+ (${groups%|}) " /proc/[0-9]*/stat
   )
   while IFS=/ read -r _ _ pid _; do [[ ${grouped[pid]-} ]] || outside+=("$pid"); done < <(
+    close_inherited
     command -p grep -lzxF "AIRFLOWS_LAUNCH_DIR=$launch" /proc/[0-9]*/environ
   )
   ((${#grouped[@]} + ${#outside[@]}))

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
 import airflows
-from airflows.cli import cancelling, checking, failure, logs, looking, options, outcome, start, watching
+from airflows.cli import failure, options
 from airflows.cli.terminal import be_unbreakable, drop_output
 
-app = typer.Typer(
-    name="airflows",
-    # Plain help needs no rich, which takes longer to import than all the rest.
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+# Name to module and function, in the order of the help. Only what is called is imported.
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "run": ("start", "run"),
+    "sweep": ("start", "sweep"),
+    "resume": ("start", "resume"),
+    "list": ("looking", "list_all"),
+    "get": ("looking", "get"),
+    "logs": ("logs", "logs"),
+    "cancel": ("cancelling", "cancel"),
+    "results": ("outcome", "results"),
+    "best": ("outcome", "best"),
+    "watch": ("watching", "watch"),
+    "validate": ("checking", "validate"),
+    "backends": ("checking", "backends"),
+    "_drive": ("start", "drive_in_background"),
+}
 
 
 def _version(wanted: bool) -> None:
@@ -27,7 +37,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def about(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
@@ -40,19 +49,21 @@ def about(
     """
 
 
-options.add(app, "run", start.run)
-options.add(app, "sweep", start.sweep)
-options.add(app, "resume", start.resume)
-options.add(app, "list", looking.list_all)
-options.add(app, "get", looking.get)
-options.add(app, "logs", logs.logs)
-options.add(app, "cancel", cancelling.cancel)
-options.add(app, "results", outcome.results)
-options.add(app, "best", outcome.best)
-options.add(app, "watch", watching.watch)
-options.add(app, "validate", checking.validate)
-options.add(app, "backends", checking.backends)
-options.add(app, "_drive", start.drive_in_background, hidden=True)
+def app_for(args: Sequence[str]) -> typer.Typer:
+    """Return the command line: with one command when the arguments name it first, else with all."""
+    app = typer.Typer(
+        name="airflows",
+        # Plain help needs no rich, which takes longer to import than all the rest.
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(about)
+    for name in args[:1] if args and args[0] in COMMANDS else COMMANDS:
+        module, function = COMMANDS[name]
+        command = getattr(import_module(f"airflows.cli.{module}"), function)
+        options.add(app, name, command, hidden=name.startswith("_"))
+    return app
 
 
 def main() -> None:
@@ -68,7 +79,7 @@ def run(args: Sequence[str]) -> int:
         sys.stdout.write(f"airflows {airflows.__version__}\n")
         return failure.SUCCEEDED
     try:
-        return int(app(list(args), prog_name="airflows", standalone_mode=False) or 0)
+        return int(app_for(args)(list(args), prog_name="airflows", standalone_mode=False) or 0)
     except BrokenPipeError:
         drop_output()
         return failure.SUCCEEDED

@@ -87,10 +87,9 @@ def begun_lines(begun: Begun, driving: Drive, *, detached: bool) -> list[str]:
     row = begun.row
     if row.ended_at is not None:
         return [f"{row.id} has ended already; --new starts another one."]
-    slots = driving.site.spec.limits.concurrent or driving.site.backend.capabilities.slots
     total = "trials" if row.total is None else f"{row.total} trial{'s' * (row.total != 1)}"
     what = "started" if begun.is_new else "taken up where it stood"
-    lines = [f"{row.id}: {what}; {total} on {row.backend}, {slots} at a time."]
+    lines = [f"{row.id}: {what}; {total} on {row.backend}, {driving.site.room} at a time."]
     if not detached and not row.single:
         lines.append(f"Look on from elsewhere: airflows watch {row.id}")
     return lines

@@ -129,7 +129,6 @@ def fields_lines(fields: Iterable[tuple[str, str]], style: Style) -> list[str]:
 def sweep_lines(sweep: Document, style: Style) -> list[str]:
     """Return `get SWEEP`."""
     hours = sweep["accelerator_hours"]
-    driver = sweep["driver"]
     lines = [f"{style.paint(sweep['sweep'], 'bold')}  {state_text(sweep['state'], style)}"]
     lines += fields_lines(
         [
@@ -141,12 +140,7 @@ def sweep_lines(sweep: Document, style: Style) -> list[str]:
             ("ended", "" if sweep["ended_at"] is None else when(sweep["ended_at"])),
             ("took", took_text(sweep)),
             ("backend", sweep["backend"]),
-            (
-                "driver",
-                ""
-                if driver is None
-                else f"process {driver['pid']} on {driver['host']}, since {when(driver['since'])}",
-            ),
+            ("driver", _driver_sentence(sweep)),
             ("accelerator-hours", f"{hours['useful']:.3g} useful, {hours['lost']:.3g} lost"),
             ("MLflow", mlflow_text(sweep)),
             ("files", sweep["root"]),
@@ -154,6 +148,15 @@ def sweep_lines(sweep: Document, style: Style) -> list[str]:
         style,
     )
     return lines + causes_lines(sweep["causes"], style)
+
+
+def _driver_sentence(sweep: Document) -> str:
+    driver = sweep["driver"]
+    if driver is not None:
+        return f"process {driver['pid']} on {driver['host']}, since {when(driver['since'])}"
+    if sweep["ended_at"] is not None:
+        return ""
+    return f"none; take it up with: airflows resume {sweep['sweep']}"
 
 
 def causes_lines(causes: Sequence[Document], style: Style) -> list[str]:

@@ -20,7 +20,9 @@ _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), 127)} | {9: " ", 10
 def table(
     header: Sequence[str], rows: Iterable[Sequence[str]], style: Style, *, right: frozenset[str] = frozenset()
 ) -> list[str]:
-    """Return lines in columns under a header; the widest columns give way where the terminal is narrow.
+    """Return lines in columns under a header.
+
+    Where the terminal is narrow, the widest columns give way, and then the last ones are left out.
 
     Args:
         header: names of the columns.
@@ -32,10 +34,18 @@ def table(
     widths = [
         max([text_width(name), *(text_width(row[at]) for row in cells)]) for at, name in enumerate(header)
     ]
-    widths = _fitting(widths, style.width)
+    widths = _fitting(_as_many_as_fit(widths, style.width), style.width)
     to_right = [name in right for name in header]
     lines = [style.paint(_line(header, widths, to_right), "bold")]
     return lines + [_line(row, widths, to_right) for row in cells]
+
+
+def _as_many_as_fit(widths: Sequence[int], room: int) -> list[int]:
+    """Return the widths without the last columns that would not fit however narrow all were."""
+    kept = list(widths)
+    while len(kept) > 1 and sum(min(width, _LEAST) for width in kept) + len(_GAP) * (len(kept) - 1) > room:
+        kept.pop()
+    return kept
 
 
 def _fitting(widths: Sequence[int], room: int) -> list[int]:
@@ -53,10 +63,10 @@ def _fitting(widths: Sequence[int], room: int) -> list[int]:
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], to_right: Sequence[bool]) -> str:
-    fitted = [shortened(cell, width) for cell, width in zip(cells, widths, strict=True)]
+    fitted = [shortened(cell, width) for cell, width in zip(cells, widths, strict=False)]
     padded = [
         f"{' ' * (width - text_width(cell))}{cell}" if right else f"{cell}{' ' * (width - text_width(cell))}"
-        for cell, width, right in zip(fitted, widths, to_right, strict=True)
+        for cell, width, right in zip(fitted, widths, to_right, strict=False)
     ]
     return _GAP.join(padded).rstrip()
 

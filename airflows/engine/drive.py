@@ -127,7 +127,7 @@ class Drive:
         # With no earlier holder at work, only what the backend itself is slow to show must settle.
         settle = can.visibility_lag_s if lease.alone else LEASE_TTL_S + can.visibility_lag_s
         return Rules(
-            limits=limits_of(site.spec, can.slots, row.total),
+            limits=limits_of(site.spec, site.room, row.total),
             retry=retry_of(site.spec, site.sweep.base.tree),
             since=self.clock(),
             settle_s=settle,

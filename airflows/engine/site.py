@@ -64,6 +64,11 @@ class Site:
         return self.tracker.open_sweep(wanted, OpenedSweep(row.experiment_id, row.parent_run_id))
 
     @property
+    def room(self) -> int:
+        """Trials in flight: the file's `limits.concurrent`, else what the backend has room for."""
+        return self.spec.limits.concurrent or self.backend.room_for(self.sweep.base.config)
+
+    @property
     def base_dir(self) -> Path:
         """The directory that the base's relative paths start from."""
         path = self.sweep.base.path
@@ -114,17 +119,17 @@ def reload(row: SweepRow, sets: tuple[str, ...] = ()) -> LoadedSweep:
     )
 
 
-def limits_of(spec: SweepSpec, slots: int, total: int | None) -> Limits:
+def limits_of(spec: SweepSpec, room: int, total: int | None) -> Limits:
     """Return the planner's limits of a sweep file.
 
     Args:
         spec: the sweep file.
-        slots: trials that run at once on the backend when the file does not say.
+        room: trials in flight.
         total: trials planned, for a percentage; None leaves a percentage without effect.
     """
     limits = spec.limits
     return Limits(
-        concurrent=limits.concurrent or slots,
+        concurrent=room,
         trials=limits.trials,
         failed_trials=limits.failed_count(total),
         identical_failures=limits.identical_failures,

@@ -21,7 +21,7 @@ from airflows.errors import (
 )
 from airflows.launch import Launcher
 from airflows.tracking import Tracker, TrialRun
-from airflows.train import ACCELERATORS, effective
+from airflows.train import ACCELERATORS, decode, effective
 from airflows.trial import Event, EventKind, Handle, Reason, Trial
 
 _UNSENT_WAIT_S = 1.0
@@ -151,7 +151,9 @@ class Submission:
                 outcome.events.append((trial, self._unsent(trial, now, "", run_id)))
                 continue
             try:
-                job = self._launcher.job(trial, effective(self._base, overrides[trial.number]), run_id)
+                tree = effective(self._base, overrides[trial.number])
+                decode(tree)
+                job = self._launcher.job(trial, tree, run_id)
                 jobs.append((trial, job))
             except SpecError as exc:
                 outcome.events.append((trial, _rejected(now, str(exc), run_id)))

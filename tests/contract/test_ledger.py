@@ -171,8 +171,8 @@ def test_trials_are_chosen_by_state_number_and_what_is_still_open(book):
 def test_any_number_of_numbers_can_be_asked_for(book):
     sweep = book.open(3)[0].sweep
 
-    assert [t.number for t in book.ledger.trials(sweep, numbers=range(40_000))] == [0, 1, 2]
-    assert [t.number for t in book.ledger.trials(sweep, numbers=range(40_000), limit=1)] == [0]
+    assert [t.number for t in book.ledger.trials(sweep, numbers=range(66_000))] == [0, 1, 2]
+    assert [t.number for t in book.ledger.trials(sweep, numbers=range(66_000), limit=1)] == [0]
 
 
 # Transitions

@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import psycopg
@@ -190,6 +191,25 @@ def test_many_first_starts_at_once_make_one_ledger(database_url):
     with engine.connect() as connection:
         assert connection.execute(sa.select(schema.meta)).all() == [("schema", str(schema.VERSION))]
     engine.dispose()
+
+
+def test_of_two_first_starts_on_a_server_one_waits(postgres_url):
+    plain = postgres_url.replace("+psycopg", "")
+    with psycopg.connect(plain, autocommit=True) as connection:
+        connection.execute("CREATE DATABASE waiting")
+    url, made = postgres_url.replace("/postgres?", "/waiting?"), threading.Event()
+
+    def start():
+        connect(url).dispose()
+        made.set()
+
+    with psycopg.connect(plain.replace("/postgres?", "/waiting?")) as first:
+        first.execute("SELECT pg_advisory_xact_lock(7261944)")
+        thread = threading.Thread(target=start)
+        thread.start()
+        assert not made.wait(0.3)
+    thread.join()
+    assert made.is_set()
 
 
 def test_a_ledger_of_a_newer_airflows_is_refused_and_left_alone(database_url):

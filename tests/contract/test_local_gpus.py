@@ -188,3 +188,9 @@ def test_gpus_hidden_from_the_driver_stay_hidden_from_trials(opened, make_job, s
     assert suite.end(backend, handle).phase is Phase.ENDED
 
     assert suite.lines(backend, handle)[0] == "<> 1 1"
+
+
+def test_no_more_runs_go_on_at_once_than_there_are_gpus_for(opened):
+    assert opened(gpus=["0", "1", "2", "3", "4"]).room_for(train("GPU_1xH100", 2)) == 2
+    assert opened(gpus=["0"]).room_for(train("GPU_1xH100", 1)) == 1
+    assert opened(gpus=["0", "1"], slots=1).room_for(train("GPU_1xH100", 1)) == 1

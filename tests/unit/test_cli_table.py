@@ -31,6 +31,12 @@ def test_the_widest_column_gives_way_on_a_narrow_terminal():
     assert lines[1].endswith("…")
 
 
+def test_on_a_very_narrow_terminal_the_last_columns_are_left_out():
+    lines = table(("SWEEP", "STATE", "LAST"), [("lr-7f3a9c", "succeeded", "something")], NARROW)
+    assert lines[0].split() == ["SWEEP", "STATE"]
+    assert all(text_width(line) <= NARROW.width for line in lines)
+
+
 def test_a_pipe_cuts_nothing():
     assert table(("A",), [("x" * 500,)], Style())[1] == "x" * 500
 

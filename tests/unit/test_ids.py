@@ -159,6 +159,16 @@ def test_attempts_of_a_sweep_never_share_a_token(name, one, other):
     assert (token(sweep, *one) == token(sweep, *other)) is (one == other)
 
 
+@pytest.mark.parametrize(
+    ("one", "other"), [("a_b", "a-b"), ("Digits", "digits"), ("x" * 20 + "1", "x" * 20 + "2")]
+)
+def test_names_that_look_alike_when_shortened_have_different_tokens(one, other):
+    tokens = [token(sweep_id(name, "d"), 0, 0) for name in (one, other)]
+
+    assert slug(one) == slug(other)
+    assert tokens[0] != tokens[1]
+
+
 def test_token_has_at_least_four_digits():
     assert token(SweepId("digits-lr-3fa9c1"), 12, 0) == "digits-lr-3fa9c1-0012-a0"
     assert token(SweepId("digits-lr-3fa9c1"), 123456, 10) == "digits-lr-3fa9c1-123456-a10"

@@ -138,6 +138,12 @@ class LocalBackend:
                 )
         return tuple(notices)
 
+    def room_for(self, config: TrainConfig) -> int:
+        """Return how many runs of a train.yaml go on at once here: no more than there are GPUs for."""
+        slots = self.capabilities.slots
+        needed = self._needed(config.compute.accelerator_type, config.accelerators_per_node, config.nodes)
+        return max(1, min(slots, len(self._gpus) // needed)) if needed else slots
+
     def _needed(self, accelerator_type: str, per_node: int, nodes: int) -> int:
         """Return the GPUs of one run; 0 where it runs without."""
         equivalent = self._settings.accelerators.get(accelerator_type)

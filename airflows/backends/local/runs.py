@@ -20,6 +20,7 @@ CANCELLED = "cancelled"
 """File in a launch directory: the run was asked to end."""
 
 _TAIL_BYTES = 4096
+_EXIT_FILE_BYTES = 65_536
 _NO_FILE = (b"No such file or directory", b"can't open file", b"cannot open", b"not found")
 
 
@@ -141,7 +142,8 @@ class Run:
 def _read(path: Path) -> dict[str, Any]:
     """Return an exit file's content; nothing when there is none or it is not whole."""
     try:
-        loaded = json.loads(path.read_bytes())
+        with path.open("rb") as file:
+            loaded = json.loads(file.read(_EXIT_FILE_BYTES))
     except (OSError, ValueError):
         return {}
     return loaded if isinstance(loaded, dict) and isinstance(loaded.get("exit_code"), int) else {}

@@ -1,0 +1,176 @@
+import pytest
+
+from airflows.cli import render
+from airflows.cli.terminal import Style
+
+PLAIN = Style()
+COUNTS = {
+    "total": 27,
+    "pending": 20,
+    "queued": 0,
+    "running": 2,
+    "succeeded": 4,
+    "failed": 1,
+    "stopped": 0,
+    "cancelled": 0,
+}
+
+
+def group(rank: int, value: float, **changes) -> dict:
+    return {
+        "rank": rank,
+        "trials": [rank],
+        "overrides": {"parameters.lr": rank / 10},
+        "value": value,
+        "mean": value,
+        "sd": None,
+        "n": 1,
+        "ci95": None,
+        "feasible": True,
+        "separable_from_winner": None,
+        "p": None,
+        "steps": [5],
+        "stopped_early": False,
+        "note": "",
+        **changes,
+    }
+
+
+def results(*ranked: dict, unranked=(), **changes) -> dict:
+    winner = {**ranked[0], "trial": "lr-7f3a9c/1", "mlflow_run_id": "r"} if ranked else None
+    return {
+        "sweep": "lr-7f3a9c",
+        "objective": {"metric": "acc", "goal": "maximize", "take": "last"},
+        "complete": True,
+        "winner": winner,
+        "ranked": list(ranked),
+        "unranked": [{"trial": f"lr-7f3a9c/{n}", "number": n, "reason": why} for n, why in unranked],
+        "pareto": None,
+        **changes,
+    }
+
+
+def sweep(**changes) -> dict:
+    return {
+        "sweep": "lr-7f3a9c",
+        "state": "running",
+        "message": "",
+        "trials": COUNTS,
+        "best": 0.5,
+        "objective": None,
+        "started_at": "2026-01-31T08:00:00Z",
+        "ended_at": None,
+        "backend": "local",
+        "driver": None,
+        "accelerator_hours": {"useful": 1.5, "lost": 0.25},
+        "tracking_uri": "none",
+        "experiment_id": None,
+        "parent_run_id": None,
+        "root": "/home",
+        "causes": [],
+        **changes,
+    }
+
+
+def test_counts_name_only_what_there_is():
+    assert render.counts_text(COUNTS) == "5 of 27 ended, 2 running, 1 failed"
+    assert render.counts_text(COUNTS | {"total": None}) == "5 ended, 2 running, 1 failed"
+
+
+def test_without_replicates_the_table_has_no_statistics():
+    header = render.results_lines(results(group(1, 0.9), group(2, 0.8)), PLAIN)[2]
+    assert header.split() == ["RANK", "lr", "acc", "STEP", "TRIALS"]
+
+
+def test_with_replicates_the_table_says_what_is_noise():
+    ranked = [group(1, 0.9, n=3, sd=0.01), group(2, 0.8, n=3, sd=0.02, p=0.3, separable_from_winner=False)]
+    told = "\n".join(render.results_lines(results(*ranked), PLAIN))
+    assert "within noise, p=0.3" in told
+    assert "the runner-up (0.8) is within noise: p = 0.3" in told
+    assert "(mean 0.9 of 3, sd 0.01)" in told
+
+
+def test_a_broken_constraint_is_a_note():
+    told = "\n".join(
+        render.results_lines(results(group(1, 0.9, feasible=False, note="latency broken")), PLAIN)
+    )
+    assert "latency broken" in told
+
+
+def test_equal_reasons_for_not_being_ranked_are_one_line():
+    told = render.results_lines(
+        results(group(1, 0.9), unranked=[(n, "cancelled") for n in range(20, 40)]), PLAIN
+    )
+    (line,) = [line for line in told if "cancelled" in line]
+    assert line.split()[:2] == ["20", "x"]
+    assert line.endswith("(trials 20 21 22 23 24 25 26 27 +12)")
+
+
+def test_without_a_winner_that_is_said():
+    assert render.results_lines(results(), PLAIN)[-1] == "There is no winner."
+
+
+def test_without_an_objective_nothing_is_ranked():
+    assert "no objective" in render.results_lines(results(objective=None), PLAIN)[0]
+
+
+def test_an_unfinished_sweep_is_marked():
+    assert "not finished yet" in render.results_lines(results(group(1, 0.9), complete=False), PLAIN)[0]
+
+
+def test_a_sweep_that_nobody_drives_says_how_to_take_it_up():
+    assert "none; take it up with: airflows resume lr-7f3a9c" in "\n".join(render.sweep_lines(sweep(), PLAIN))
+
+
+def test_a_driver_is_named_with_host_and_process():
+    driver = {"host": "box", "pid": 12, "since": "2026-01-31T08:00:00Z"}
+    assert "process 12 on box, since 2026-01-" in "\n".join(render.sweep_lines(sweep(driver=driver), PLAIN))
+
+
+def test_a_cause_is_told_once_with_its_count():
+    cause = {
+        "class": "error",
+        "count": 7,
+        "signature": "s",
+        "message": "ValueError: x",
+        "example": "lr-7f3a9c/3.1",
+    }
+    told = render.sweep_lines(sweep(causes=[cause]), PLAIN)
+    assert told[-2].strip() == "7 x error: ValueError: x"
+    assert told[-1].strip() == "airflows logs lr-7f3a9c/3"
+
+
+@pytest.mark.parametrize(
+    ("event", "text"),
+    [
+        ({"kind": "started", "reason": None, "detail": None}, "running on box"),
+        ({"kind": "failed", "reason": "error", "detail": "exit 1"}, "failed for good: exit 1"),
+        ({"kind": "stop_asked", "reason": "user", "detail": None}, "asked to end: user"),
+        ({"kind": "unheard_of", "reason": None, "detail": None}, "unheard_of"),
+    ],
+)
+def test_events_are_told_in_words(event, text):
+    assert render.event_text(event, {"host": "box"}) == text
+
+
+def test_a_message_cannot_break_the_table():
+    trial = {
+        "trial": "s-1/0",
+        "state": "failed",
+        "reason": "error",
+        "attempt": 0,
+        "value": None,
+        "started_at": None,
+        "ended_at": None,
+        "handle": "x" * 100,
+        "overrides": {"parameters.text": "a\nb\x1b[2J"},
+    }
+    lines = render.trials_lines([trial], PLAIN)
+    assert len(lines) == 2
+    assert "\x1b" not in lines[1]
+    assert "x" * 30 not in lines[1]
+
+
+def test_take_is_said_in_words():
+    assert render.take_text("best") == "best"
+    assert render.take_text({"mean_of_last": 5, "at_step": None}) == "mean_of_last 5"
