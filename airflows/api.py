@@ -13,7 +13,7 @@ from airflows.engine.observers import Observer, Snapshot
 from airflows.engine.results import SweepResults, gather, trials_with_overrides
 from airflows.engine.site import home_directory
 from airflows.errors import MissingExtraError
-from airflows.ledger import open_ledger
+from airflows.ledger import Ledger, open_ledger
 from airflows.ranking import Group, Unranked, Winner
 from airflows.sweepfile import LoadedSweep
 from airflows.vetting import validate_points
@@ -261,6 +261,13 @@ def attach(sweep: str, *, home: Path | None = None) -> Results:
         NotFoundError: no such sweep.
     """
     ledger = open_ledger(home or home_directory(), create=False)
+    try:
+        return _results(ledger, sweep)
+    finally:
+        ledger.close()
+
+
+def _results(ledger: Ledger, sweep: str) -> Results:
     row, _, _ = ledger.resolve(sweep)
     gathered = gather(ledger, row)
     trials = [

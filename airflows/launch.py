@@ -135,11 +135,7 @@ class Launcher:
         code = self._code_of(tree)
         files = self._files(tree)
         checkpoint_dir, pattern = self.checkpoints(trial.number)
-        try:
-            self._write(launch_dir, files, code, Path(checkpoint_dir))
-        except OSError as exc:
-            shutil.rmtree(launch_dir, ignore_errors=True)
-            raise _unwritable(launch_dir, exc) from exc
+        self._write(launch_dir, files, code, Path(checkpoint_dir))
         compute = tree["compute"]
         per_node = ACCELERATORS[compute["accelerator_type"]]
         timeout = tree.get("timeout_minutes")
@@ -212,6 +208,17 @@ class Launcher:
     def _write(
         self, launch_dir: Path, files: Mapping[str, bytes], code: Snapshot | None, checkpoints: Path
     ) -> None:
+        try:
+            self._make_directories(launch_dir, checkpoints)
+            for name, content in files.items():
+                _overwrite(f"{launch_dir}/{name}", content)
+            for sidecar in code.sidecars if code else ():
+                _link(sidecar, launch_dir / sidecar.name)
+        except OSError as exc:
+            shutil.rmtree(launch_dir, ignore_errors=True)
+            raise _unwritable(launch_dir, exc) from exc
+
+    def _make_directories(self, launch_dir: Path, checkpoints: Path) -> None:
         for directory in (launch_dir.parent.parent, checkpoints.parent):
             if directory not in self._made:
                 directory.mkdir(parents=True, exist_ok=True)
@@ -221,18 +228,6 @@ class Launcher:
                 os.mkdir(directory)  # noqa: PTH102  (one call, no look at what is there: this is a hot path)
             except FileExistsError:
                 continue
-        for name, content in files.items():
-            # Written over rather than emptied first: should a run be reading it, it sees the same as before.
-            descriptor = os.open(f"{launch_dir}/{name}", os.O_WRONLY | os.O_CREAT, 0o666)
-            try:
-                written = os.write(descriptor, content)
-                while written < len(content):
-                    written += os.write(descriptor, content[written:])
-                os.ftruncate(descriptor, len(content))
-            finally:
-                os.close(descriptor)
-        for sidecar in code.sidecars if code else ():
-            _link(sidecar, launch_dir / sidecar.name)
 
     # Code
 
@@ -241,16 +236,18 @@ class Launcher:
         if self.base.config.code_source is None:
             where = f"The command runs in {self.base_dir}, since no code_source is given"
             self.notices = (f"{where}: on AI Runtime it would run in an empty directory.",)
-            return
-        self.code = self._kept(self.base.config, digest) if digest else self._packed(self.base.config)
-        self.notices = self.code.notices
+        else:
+            self.code = self._kept(self.base.config, digest) if digest else self._packed(self.base.config)
+            self.notices = self.code.notices
         recorded = self._read_codes()
-        if recorded.get("base") != self.code.digest:
-            # A first start, or `resume --failed` with corrected code.
-            recorded = {"base": self.code.digest}
-        for key, other in recorded.items():
-            if key != "base":
+        if recorded.pop("base", None) == self._base_digest:
+            # Otherwise this is a first start, or `resume --failed` with corrected code.
+            for key, other in recorded.items():
                 self._codes[key] = self._kept(self._config_with(json.loads(key)), other)
+
+    @property
+    def _base_digest(self) -> str:
+        return self.code.digest if self.code else ""
 
     def _code_of(self, tree: Mapping[str, Any]) -> Snapshot | None:
         source = tree.get("code_source")
@@ -300,8 +297,7 @@ class Launcher:
 
     def _record_codes(self) -> None:
         """Write down which code belongs to which code source, for the next driver."""
-        base = self.code.digest if self.code else ""
-        rows = {"base": base, **{key: code.digest for key, code in self._codes.items()}}
+        rows = {"base": self._base_digest, **{key: code.digest for key, code in self._codes.items()}}
         path = self._codes_path
         aside = path.with_suffix(f".{os.getpid()}.tmp")
         try:
@@ -327,6 +323,18 @@ def _secret_rows(secrets: Mapping[str, str]) -> list[dict[str, str]]:
         scope, _, key = secrets[name].partition("/")
         rows.append({"name": name, "secret_scope": scope, "secret_key": key})
     return rows
+
+
+def _overwrite(path: str, content: bytes) -> None:
+    """Write a file without emptying it first: should a run be reading it, it sees the same as before."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
+    try:
+        written = os.write(descriptor, content)
+        while written < len(content):
+            written += os.write(descriptor, content[written:])
+        os.ftruncate(descriptor, len(content))
+    finally:
+        os.close(descriptor)
 
 
 def _link(source: Path, target: Path) -> None:

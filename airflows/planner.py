@@ -89,8 +89,7 @@ class Rules:
     Attributes:
         limits: of the sweep.
         retry: of the sweep.
-        since: when this driver took the sweep, seconds since the epoch: nothing an earlier driver sent was
-            sent later, unless it is still alive.
+        since: nothing that an earlier driver sends is sent later than this, seconds since the epoch.
         settle_s: seconds after a claim, and after `since`, before a run that cannot be found may be
             submitted again.
         idempotent: submitting again is safe at once.

@@ -207,7 +207,7 @@ def _reclaim(_trial: Trial, event: Event) -> Mapping[str, Any]:
 
 
 def _accept(_trial: Trial, event: Event) -> Mapping[str, Any]:
-    return {"state": State.QUEUED, "submitted_at": event.at}
+    return {"state": State.QUEUED, "submitted_at": event.at, "message": ""}
 
 
 def _unsend(_trial: Trial, _event: Event) -> Mapping[str, Any]:

@@ -34,16 +34,20 @@ main() {
   finish "$code" "$word"
 }
 
-# Without a file to run there is nothing to wait for.
 check() {
-  [[ -r $launch/command.sh ]] || { say "$launch/command.sh is missing" && finish "$INVALID" invalid; }
-  [[ -z ${CODE_SOURCE_PATH-} || -d $CODE_SOURCE_PATH ]] ||
-    { say "the code snapshot $CODE_SOURCE_PATH is missing" && finish "$CODE_DAMAGED" code_damaged; }
+  if [[ ! -r $launch/command.sh ]]; then
+    say "$launch/command.sh is missing"
+    finish "$INVALID" invalid
+  fi
+  if [[ -n ${CODE_SOURCE_PATH-} && ! -d $CODE_SOURCE_PATH ]]; then
+    say "the code snapshot $CODE_SOURCE_PATH is missing"
+    finish "$CODE_DAMAGED" code_damaged
+  fi
 }
 
 resume() {
   export AIRFLOWS_RESUME_FROM=''
-  local found=("${AIRFLOWS_CHECKPOINT_DIR-/nowhere}"/*)
+  local found=("${AIRFLOWS_CHECKPOINT_DIR:-/nowhere}"/*)
   [[ -e ${found[0]} ]] || return
   AIRFLOWS_RESUME_FROM=$("$python" -I -S "${BASH_SOURCE[0]%/*}/checkpoints.py" \
     "$AIRFLOWS_CHECKPOINT_DIR" "$pattern" </dev/null 2>&"$log") || say 'the checkpoints could not be looked through'
@@ -95,7 +99,8 @@ close_inherited() {
 
 watch_limit() {
   close_inherited
-  command -p sleep "$limit"
+  # Marked, so that it does not outlive a preamble that was killed.
+  AIRFLOWS_LAUNCH_DIR=$launch command -p sleep "$limit"
   tell_preamble USR1
 }
 
@@ -151,7 +156,7 @@ end_early() {
     left_ms=$((grace_ms - waited_ms))
     if ((left_ms > 0 && pause_ms > left_ms)); then pause_ms=$left_ms; fi
     printf -v pause_s '0.%03d' "$pause_ms"
-    command -p sleep "$pause_s"
+    command -p sleep "$pause_s" </dev/null
     ((waited_ms += pause_ms, pause_ms = pause_ms < 400 ? pause_ms * 3 / 2 : 500))
   done
 }

@@ -16,10 +16,11 @@ from airflows.engine.scoring import Scoring
 from airflows.engine.site import Site, limits_of, retry_of
 from airflows.engine.source import PointSource, Replicates, open_overrides
 from airflows.engine.submission import Submission
-from airflows.errors import AirflowsError
+from airflows.errors import AirflowsError, TrackingUnavailableError
 from airflows.ledger import Lease, SweepRow, Wish
 from airflows.planner import Rules, Tally
 from airflows.space import expand
+from airflows.tracking import OpenedSweep
 from airflows.trial import IN_FLIGHT, State, Trial
 
 _LAST_LINES = 20
@@ -52,6 +53,11 @@ class Drive:
         if self.driver is not None:
             self.driver.pause()
 
+    @property
+    def waits_for(self) -> str:
+        """What the driver is waiting for, empty when all is well."""
+        return "" if self.driver is None else self.driver.snapshot(self.clock()).note
+
     def run(self, sweep: str) -> SweepRow:
         """Drive a sweep to its end, or until `pause`; return its row as it stands then.
 
@@ -74,9 +80,7 @@ class Drive:
         ledger = self.site.ledger
         if row.wish is Wish.PAUSED and not self.only_cancels:
             ledger.update_sweep(lease, wish=Wish.RUN)
-        opened = self.site.open_tracking(row)
-        if opened.parent_run_id != row.parent_run_id:
-            ledger.update_sweep(lease, experiment_id=opened.experiment_id, parent_run_id=opened.parent_run_id)
+        self._open_tracking(row, lease)
         row = ledger.sweep(row.id)
         self.driver = self.build(row, lease)
         if self.is_paused:
@@ -87,13 +91,29 @@ class Drive:
             return
         finish(self.site, row.id, lease, now=self.clock())
 
+    def _open_tracking(self, row: SweepRow, lease: Lease) -> None:
+        tracker = self.site.tracker
+        try:
+            opened = self.site.open_tracking(row)
+        except TrackingUnavailableError:
+            # Runs that are to be cancelled must not go on because MLflow is away.
+            if not (self.only_cancels or row.wish is Wish.STOP):
+                raise
+            tracker.attach(row.id, OpenedSweep(row.experiment_id, row.parent_run_id))
+            return
+        if opened.parent_run_id != row.parent_run_id:
+            self.site.ledger.update_sweep(
+                lease, experiment_id=opened.experiment_id, parent_run_id=opened.parent_run_id
+            )
+
     def build(self, row: SweepRow, lease: Lease) -> Driver:
         """Rebuild a driver from the ledger, wherever the last one ended."""
         site, ledger = self.site, self.site.ledger
         if not site.backend.capabilities.shares_host:
             ledger.survive_power_cuts()
-        launcher = site.launcher(row)
-        submission = Submission(site.sweep.base.tree, launcher, site.tracker, site.backend, self.clock)
+        submission = Submission(
+            site.sweep.base.tree, lambda: site.launcher(row), site.tracker, site.backend, self.clock
+        )
         counts = ledger.counts(row.id)
         created = sum(counts.values())
         replicates = Replicates(site.spec)
@@ -124,13 +144,11 @@ class Drive:
     def _rules(self, row: SweepRow, lease: Lease) -> Rules:
         site = self.site
         can = site.backend.capabilities
-        # With no earlier holder at work, only what the backend itself is slow to show must settle.
-        settle = can.visibility_lag_s if lease.alone else LEASE_TTL_S + can.visibility_lag_s
         return Rules(
             limits=limits_of(site.spec, site.room, row.total),
             retry=retry_of(site.spec, site.sweep.base.tree),
-            since=self.clock(),
-            settle_s=settle,
+            since=max(self.clock(), lease.doubt_until),
+            settle_s=can.visibility_lag_s,
             idempotent=can.idempotent_submit,
             backend=site.backend.name,
         )

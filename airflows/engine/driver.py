@@ -7,6 +7,7 @@ its calls, and the next driver's first tick goes on from what the ledger, the ba
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -17,7 +18,7 @@ from airflows.engine.observers import Observer, Silent, Snapshot
 from airflows.engine.roster import Roster
 from airflows.engine.scoring import Scoring
 from airflows.engine.source import PointSource
-from airflows.engine.submission import Submission
+from airflows.engine.submission import Outcome, Submission
 from airflows.errors import (
     AirflowsError,
     BackendUnavailableError,
@@ -74,6 +75,7 @@ class Driver:
         self._ledger = parts.ledger
         self._backend = parts.backend
         self._submission = parts.submission
+        self._submission.fence(self._check_lease)
         self._scoring = parts.scoring
         self._clock = parts.clock
         self._observer = parts.observer
@@ -85,12 +87,16 @@ class Driver:
         self._wish = row.wish
         self._requests = -1
         self._wishes_at = 0.0
-        self._cancels: frozenset[int] = frozenset()
+        self._cancels: set[int] = set()
         self._halted = row.halted
         self._cancelled_at: dict[int, float] = {}
         self._silent_until = 0.0
         self._silences = 0
+        self._place_from = 0.0
+        self._refusals = 0
         self._note = ""
+        self._has_moved = False
+        self._renewed_at = time.monotonic()
         self._paused = threading.Event()
         self._lease_lost = threading.Event()
 
@@ -126,9 +132,8 @@ class Driver:
 
     def tick(self) -> bool:
         """Do all that can be done now; return whether nothing is left to do."""
-        if self._lease_lost.is_set():
-            message = f"another driver has taken over sweep {self._row.id}; this one stops."
-            raise LeaseLostError(message)
+        self._check_lease()
+        self._has_moved = False
         now = self._clock()
         self._look_at_wishes(now)
         self._expand()
@@ -141,6 +146,24 @@ class Driver:
         if self._only_cancels and self._wish is not Wish.STOP and not self._has_cancels():
             self.pause()
         return made.done and not self._scoring.is_open
+
+    def _check_lease(self) -> None:
+        """Return if nobody can have taken over: called before anything that no later write can take back.
+
+        Raises:
+            LeaseLostError: another driver has the sweep.
+        """
+        if self._lease_lost.is_set():
+            message = f"another driver has taken over sweep {self._row.id}; this one stops."
+            raise LeaseLostError(message)
+        if time.monotonic() - self._renewed_at > LEASE_TTL_S / 2:
+            # This process was held up for long, or the ledger did not answer the thread that renews.
+            self._renew_lease()
+
+    def _renew_lease(self) -> None:
+        asked_at = time.monotonic()
+        self._ledger.renew(self._lease, now=self._clock(), ttl_s=LEASE_TTL_S)
+        self._renewed_at = asked_at
 
     def _has_cancels(self) -> bool:
         in_flight = self._roster.in_flight
@@ -157,7 +180,7 @@ class Driver:
     def _renew(self, stop: threading.Event) -> None:
         while not stop.wait(_RENEW_EVERY_S):
             try:
-                self._ledger.renew(self._lease, now=self._clock(), ttl_s=LEASE_TTL_S)
+                self._renew_lease()
             except LeaseLostError:
                 self._lease_lost.set()
                 return
@@ -166,6 +189,8 @@ class Driver:
                 continue
 
     def _wait(self) -> None:
+        if self._has_moved and (self._wish is Wish.STOP or not self._roster.in_flight):
+            return
         now = self._clock()
         due = self._roster.next_due()
         timeout = _WISH_EVERY_S if due is None else max(0.0, min(_WISH_EVERY_S, due - now))
@@ -176,13 +201,13 @@ class Driver:
     # Looking
 
     def _look_at_wishes(self, now: float) -> None:
-        if now < self._wishes_at and self._requests >= 0:
+        if 0 <= now - self._wishes_at < _WISH_EVERY_S / 2 and self._requests >= 0:
             return
-        self._wishes_at = now + _WISH_EVERY_S / 2
+        self._wishes_at = now
         self._wish, requests = self._ledger.wishes(self._row.id)
         if requests != self._requests:
             self._requests = requests
-            self._cancels = frozenset(self._ledger.cancel_requests(self._row.id))
+            self._cancels = self._ledger.cancel_requests(self._row.id)
 
     def _expand(self) -> None:
         if self._halted or self._wish is not Wish.RUN or self._only_cancels:
@@ -195,13 +220,12 @@ class Driver:
 
     def _view(self, now: float) -> View:
         in_flight = list(self._roster.in_flight.values())
-        room = max(1, self._rules.limits.concurrent)
-        ready = self._roster.ready(now, room)
+        ready = self._ready(now)
         if self._wish is Wish.STOP:
             ready = self._roster.all_pending(_CHUNK)
         elif self._cancels:
             known = {trial.number for trial in ready}
-            ready = [*ready, *self._roster.pending(self._cancels - known)]
+            ready = [*ready, *self._roster.pending(frozenset(self._cancels - known))]
         return View(
             now=now,
             began_at=self._row.resumed_at or self._row.created_at,
@@ -212,11 +236,18 @@ class Driver:
             ready=ready,
             waiting=self._roster.waiting,
             exhausted=self._source.is_exhausted or self._wish is Wish.STOP,
-            cancels=self._cancels,
+            cancels=frozenset(self._cancels),
             tally=self._roster.tally,
             running_accelerator_s=sum(self._accelerator_s(t, now) for t in in_flight),
             rules=self._rules,
         )
+
+    def _ready(self, now: float) -> list[Trial]:
+        limits = self._rules.limits
+        if self._clock() < self._place_from:
+            return []
+        fresh = None if not limits.trials else limits.trials - self._roster.tally.started
+        return self._roster.ready(now, max(1, limits.concurrent), fresh)
 
     def _look(self, in_flight: Sequence[Trial], now: float) -> Mapping[int, Sighting]:
         if not in_flight or now < self._silent_until:
@@ -225,13 +256,17 @@ class Driver:
         try:
             sightings = dict(self._look_for(in_flight))
         except BackendUnavailableError as exc:
-            wait = _BACK_OFF_S[min(self._silences, len(_BACK_OFF_S) - 1)]
-            self._silences += 1
-            self._silent_until = now + wait
-            self._note = f"{exc} Asking again in {wait:.0f} s."
+            self._be_silent(exc)
             return {}
         self._silences = 0
         return sightings
+
+    def _be_silent(self, exc: BackendUnavailableError) -> None:
+        """Ask the backend nothing for a while, longer each time."""
+        wait = _back_off(self._silences)
+        self._silences += 1
+        self._silent_until = self._clock() + wait
+        self._note = f"{exc} Asking again in {wait:.0f} s."
 
     def _look_for(self, in_flight: Sequence[Trial]) -> Iterator[tuple[int, Sighting]]:
         submitting = {self._token(t): t for t in in_flight if t.state is State.SUBMITTING}
@@ -264,7 +299,9 @@ class Driver:
             return self._submission.runs(adopted, overrides)
         except TrackingUnavailableError as exc:
             self._note = str(exc)
-            return {}
+            # What is to be cancelled anyway need not wait for MLflow.
+            everything = self._wish is Wish.STOP
+            return {t.number: t.run_id for t in adopted if everything or t.number in self._cancels}
 
     def _tail(self, trial: Trial) -> list[str]:
         """The last lines of every node's log; a log that cannot be read is no reason to stop."""
@@ -325,6 +362,7 @@ class Driver:
         if not changes:
             return
         self._ledger.apply(self._lease, changes)
+        self._has_moved = True
         for change in changes:
             self._follow(change)
         self._observer.on_changes(changes)
@@ -339,6 +377,7 @@ class Driver:
         if change.after.state.is_final:
             self._scoring.add(change.after)
             self._cancelled_at.pop(change.after.number, None)
+            self._cancels.discard(change.after.number)
         self._roster.move(change.before, change.after, change.event)
 
     def _cancel(self, now: float) -> None:
@@ -349,25 +388,43 @@ class Driver:
             if trial.state is State.STOPPING
             and now >= self._cancelled_at.get(trial.number, float("-inf")) + _CANCEL_AGAIN_S
         ]
-        if not due:
+        if not due or now < self._silent_until:
             return
         try:
             self._backend.cancel([_held(trial) for trial in due])
         except BackendUnavailableError as exc:
-            self._note = str(exc)
+            self._be_silent(exc)
             return
         self._cancelled_at |= {trial.number: now for trial in due}
 
     def _submit(self, claimed: Sequence[Trial], now: float) -> None:
         size = self._backend.capabilities.max_batch
+        error: AirflowsError | None = None
         for start in range(0, len(claimed), size):
             batch = claimed[start : start + size]
-            overrides = {trial.number: self._roster.overrides(trial.number) for trial in batch}
-            outcome = self._submission.submit(batch, overrides, now)
-            self._note = outcome.note or self._note
+            if error is not None:
+                outcome = self._submission.hold_back(batch, str(error))
+            else:
+                overrides = {trial.number: self._roster.overrides(trial.number) for trial in batch}
+                outcome = self._submission.submit(batch, overrides, now)
             self._apply([self._change(trial, event) for trial, event in outcome.events])
-            if outcome.error is not None:
-                raise outcome.error
+            error = error or outcome.error
+            self._heed(outcome)
+        if error is not None:
+            raise error
+
+    def _heed(self, outcome: Outcome) -> None:
+        """Place nothing for a while when nothing can be submitted, longer each time."""
+        self._note = outcome.note or self._note
+        if not outcome.waits:
+            self._refusals = 0
+            return
+        self._place_from = self._clock() + _back_off(self._refusals)
+        self._refusals += 1
+
+
+def _back_off(times: int) -> float:
+    return _BACK_OFF_S[min(times, len(_BACK_OFF_S) - 1)]
 
 
 _ENDS = frozenset({EventKind.SUCCEEDED, EventKind.FAILED, EventKind.REJECTED, EventKind.GONE})

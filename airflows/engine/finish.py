@@ -9,8 +9,8 @@ from airflows.engine.results import SweepResults, gather, trials_with_overrides,
 from airflows.engine.site import Site
 from airflows.ledger import Lease, SweepState, Wish
 from airflows.report.tables import results_csv, winner_yaml
-from airflows.tracking import RunsMissingError, SweepEnd
-from airflows.trial import State
+from airflows.tracking import EndedRun, RunsMissingError, SweepEnd
+from airflows.trial import Reason, State
 
 
 def finish(site: Site, sweep: str, lease: Lease, *, now: float) -> None:
@@ -36,6 +36,10 @@ def finish(site: Site, sweep: str, lease: Lease, *, now: float) -> None:
         winner={} if winner is None else {"trial": winner["trial"], "value": repr(winner["value"])},
         run_ids=[trial.run_id for trial, _ in trials if trial.run_id],
     )
+    unended = [trial for trial, _ in trials if trial.run_id and not trial.state.is_final]
+    site.tracker.close(
+        [EndedRun(t.run_id, State.STOPPED, Reason.LIMIT, t.attempt, t.message) for t in unended]
+    )
     notes = list(site.tracker.close_sweep(end))
     try:
         site.tracker.verify(end.run_ids)
@@ -49,7 +53,7 @@ def finish(site: Site, sweep: str, lease: Lease, *, now: float) -> None:
 def conclusion(results: SweepResults, wish: Wish, halted: str) -> tuple[SweepState, str]:
     """Return (state, sentence) of a sweep with nothing left to do."""
     counts = results.counts
-    if wish is Wish.STOP:
+    if wish is Wish.STOP and not (results.complete and not counts.get(State.CANCELLED)):
         return SweepState.CANCELLED, "It was cancelled by a person."
     kind, _, why = halted.partition(": ")
     if halted:

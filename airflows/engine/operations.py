@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,11 +16,11 @@ from airflows.engine.observers import Observer, Silent
 from airflows.engine.reopen import reopen
 from airflows.engine.site import Site, open_site, reload
 from airflows.engine.source import Replicates, open_overrides
-from airflows.engine.start import Begun, begin, require_backend
-from airflows.errors import AirflowsError, ConflictError, LeaseHeldError
+from airflows.engine.start import Begun, begin, require_backend, require_same_store
+from airflows.errors import AirflowsError, BackendUnavailableError, ConflictError, LeaseHeldError
 from airflows.ledger import Ledger, SweepRow, Wish, open_ledger
 from airflows.sweepfile import LoadedSweep
-from airflows.trial import State
+from airflows.trial import IN_FLIGHT, State
 
 _CANCEL_PATIENCE_S = 120.0
 _ASK_AGAIN_S = 0.2
@@ -114,10 +115,20 @@ def resume(
         raise ConflictError(message, hint="Start another one instead: airflows sweep FILE --new")
     site = open_site(loaded, home)
     require_backend(site)
+    require_same_store(site, row)
+    _require_same_backend(site, row)
     code = site.prepare_code() if failed else row.code
     row = reopen(site, row, failed=failed, code=code, now=time.time())
     begun = Begun(row, is_new=False)
     return _driven(site, begun, observer, drive=drive, on_begun=on_begun)
+
+
+def _require_same_backend(site: Site, row: SweepRow) -> None:
+    if site.backend.name == row.backend:
+        return
+    if site.ledger.trials(row.id, states=IN_FLIGHT, limit=1):
+        message = f"sweep {row.id} has trials in flight on backend {row.backend}."
+        raise ConflictError(message, hint="Cancel them, or wait until they have ended, and then move it.")
 
 
 def _driven(
@@ -200,26 +211,38 @@ def _same(value: Any, wanted: str) -> bool:
 
 
 def _carry_out(ledger: Ledger, home: Path, row: SweepRow, *, whole: bool) -> None:
-    """Drive the cancellation, or wait for the living driver to do it."""
+    """Drive the cancellation, or wait for the living driver to do it; give up after two minutes."""
     deadline = time.monotonic() + _CANCEL_PATIENCE_S
-    while time.monotonic() < deadline:
+    why = "its driver has not carried the request out"
+    while not _is_carried_out(ledger, row.id, whole=whole) and time.monotonic() < deadline:
         try:
-            site = open_site(reload(row), home)
-            Drive(site, Silent(), only_cancels=not whole).run(row.id)
+            why = _drive_cancels(home, row, deadline, whole=whole) or why
         except LeaseHeldError:
             time.sleep(_ASK_AGAIN_S)
-            if _is_carried_out(ledger, row.id):
-                return
-        else:
-            return
-    message = f"{row.id}: its driver has not carried the request out within {_CANCEL_PATIENCE_S:.0f} s."
-    raise ConflictError(message, hint="The request stands; look on with `airflows watch`.")
+    if not _is_carried_out(ledger, row.id, whole=whole):
+        message = f"{row.id} is not cancelled yet: {why}."
+        raise BackendUnavailableError(message, hint="The request stands; the next driver carries it out.")
 
 
-def _is_carried_out(ledger: Ledger, sweep: str) -> bool:
-    row = ledger.sweep(sweep)
-    if row.wish is Wish.STOP:
-        return row.ended_at is not None
+def _drive_cancels(home: Path, row: SweepRow, deadline: float, *, whole: bool) -> str:
+    """Drive what is to be cancelled until it is gone or time is up; return what was waited for."""
+    site = open_site(reload(row), home)
+    drive = Drive(site, Silent(), only_cancels=not whole)
+    timer = threading.Timer(max(0.0, deadline - time.monotonic()), drive.pause)
+    timer.daemon = True
+    timer.start()
+    try:
+        if not whole or site.ledger.sweep(row.id).wish is Wish.STOP:
+            drive.run(row.id)
+    finally:
+        timer.cancel()
+        site.ledger.close()
+    return drive.waits_for
+
+
+def _is_carried_out(ledger: Ledger, sweep: str, *, whole: bool) -> bool:
+    if whole:
+        return ledger.sweep(sweep).ended_at is not None
     return not ledger.cancel_requests(sweep)
 
 

@@ -10,11 +10,9 @@ from airflows.drivers import current_owner
 from airflows.engine.driver import LEASE_TTL_S
 from airflows.engine.site import Site
 from airflows.engine.source import Replicates
-from airflows.ledger import Change, Lease, SweepRow, SweepState, Wish
+from airflows.ledger import Change, SweepRow, SweepState, Wish
 from airflows.space import expand
 from airflows.trial import Event, EventKind, Reason, State, Trial, advance
-
-_BATCH = 500
 
 
 def reopen(site: Site, row: SweepRow, *, failed: bool, code: str, now: float) -> SweepRow:
@@ -35,15 +33,34 @@ def reopen(site: Site, row: SweepRow, *, failed: bool, code: str, now: float) ->
     try:
         again = _again(site, row) if failed else []
         extended = _extended(site, row)
-        if row.ended_at is not None and not (again or extended or row.halted):
+        if row.ended_at is not None and not (again or extended or _is_unfinished(site, row, failed=failed)):
             return row
-        for start in range(0, len(again), _BATCH):
-            changes = [_reopened(row, trial, now) for trial in again[start : start + _BATCH]]
-            ledger.apply(lease, changes)
-        _go_on(site, lease, extended | {"code": code, "resumed_at": now})
+        changes = [_reopened(row, trial, now) for trial in again]
+        goes_on = {
+            "wish": Wish.RUN,
+            "state": SweepState.RUNNING,
+            "halted": "",
+            "message": "",
+            "winner": None,
+            "ended_at": None,
+            "resumed_at": now,
+            "source": site.sweep.source,
+            "code": code,
+            "backend": site.backend.name,
+            "root": str(site.backend.root),
+        }
+        # One transaction: a trial must not be open in a sweep that is over.
+        ledger.apply(lease, changes, sweep=goes_on | extended)
         return ledger.sweep(row.id)
     finally:
         ledger.release(lease)
+
+
+def _is_unfinished(site: Site, row: SweepRow, *, failed: bool) -> bool:
+    """Whether an ended sweep has trials that never ran to an end: it was halted or cancelled."""
+    if row.halted or site.ledger.trials(row.id, states=[State.PENDING], limit=1):
+        return True
+    return failed and not row.exhausted
 
 
 def _again(site: Site, row: SweepRow) -> list[Trial]:
@@ -67,17 +84,3 @@ def _reopened(row: SweepRow, trial: Trial, now: float) -> Change:
     event = Event(EventKind.REOPENED, now, Reason.RESUMED)
     after = advance(trial, event)
     return Change(trial, after, event, ids.token(ids.SweepId(row.id), trial.number, after.attempt))
-
-
-def _go_on(site: Site, lease: Lease, values: dict[str, Any]) -> None:
-    site.ledger.update_sweep(
-        lease,
-        wish=Wish.RUN,
-        state=SweepState.RUNNING,
-        halted="",
-        message="",
-        winner=None,
-        ended_at=None,
-        source=site.sweep.source,
-        **values,
-    )

@@ -107,6 +107,8 @@ def exit_status(results: SweepResults) -> int:
     """Return the exit status of a sweep that was driven: 0 when all that was asked succeeded, else 1."""
     if results.row.state not in {SweepState.SUCCEEDED, SweepState.STOPPED}:
         return 1
+    if results.counts.get(State.FAILED):
+        return 1
     ranked_nothing = results.ranking is not None and not results.ranking.ranked
     tracked = results.row.tracking_uri not in {"", "none"}
     return 1 if ranked_nothing and tracked else 0

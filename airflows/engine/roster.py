@@ -86,17 +86,32 @@ class Roster:
         else:
             self._keep(after)
 
-    def ready(self, now: float, room: int) -> list[Trial]:
-        """Return up to `room` trials that may start now, lowest number first."""
+    def ready(self, now: float, room: int, fresh: int | None = None) -> list[Trial]:
+        """Return up to `room` trials that may start now, lowest number first.
+
+        Args:
+            now: seconds since the epoch, UTC.
+            room: how many at the most.
+            fresh: how many of them may be trials that never started, None for any number.
+        """
         while self._delayed and self._delayed[0][0] <= now:
             heapq.heappush(self._ready, heapq.heappop(self._delayed)[1])
         found: dict[int, Trial] = {}
+        kept: set[int] = set()
         while self._ready and len(found) < room:
             number = heapq.heappop(self._ready)
             trial = self._pending.get(number)
-            if trial is not None and trial.not_before <= now:
+            if trial is None or number in kept:
+                continue
+            if trial.not_before > now:
+                # The clock was set back since it became due.
+                heapq.heappush(self._delayed, (trial.not_before, number))
+                continue
+            kept.add(number)
+            if trial.attempt or fresh is None or fresh > 0:
                 found[number] = trial
-        for number in found:
+                fresh = fresh if trial.attempt or fresh is None else fresh - 1
+        for number in kept:
             heapq.heappush(self._ready, number)
         return list(found.values())
 

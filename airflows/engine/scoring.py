@@ -14,7 +14,6 @@ from airflows.scores import is_sound, shown
 from airflows.tracking import EndedRun, Reading, Tracker
 from airflows.trial import Reason, State, Trial
 
-_BATCH = 32
 _EVERY_S = 0.5
 _BACK_OFF_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 _PATIENCE_S = 300.0
@@ -67,13 +66,12 @@ class Scoring:
         return max(0.0, self._not_before - now)
 
     def work(self, ledger: Ledger, lease: Lease, now: float, *, idle: bool) -> None:
-        """Close what is open, when enough has come together, time has passed, or nothing else is left.
+        """Close what is open, twice a second at most.
 
         Raises:
             TrackingUnavailableError: nothing else is left, and MLflow has not answered for five minutes.
         """
-        due = now >= self._not_before and (idle or not self._failures)
-        if not self._open or not (due or len(self._open) >= _BATCH) or now < self._not_before:
+        if not self._open or now < self._not_before:
             return
         batch = [self._open[number] for number in sorted(self._open)]
         self._not_before = now + _EVERY_S

@@ -62,9 +62,11 @@ def _find(site: Site, instance: str) -> SweepRow | None:
     if not instance:
         return site.ledger.newest_of(sweep.spec.name, sweep.definition_digest)
     try:
-        return site.ledger.sweep(ids.sweep_id(sweep.spec.name, sweep.definition_digest, instance))
+        found = site.ledger.sweep(ids.sweep_id(sweep.spec.name, sweep.definition_digest, instance))
     except NotFoundError:
         return None
+    # Six hex digits may agree by chance.
+    return found if found.definition == sweep.definition_digest else None
 
 
 def _new_row(site: Site, *, now: float, instance: str, code: str) -> SweepRow:
@@ -102,6 +104,7 @@ def _new_row(site: Site, *, now: float, instance: str, code: str) -> SweepRow:
         lease_token="",
         lease_since=None,
         lease_until=None,
+        doubt_until=0.0,
     )
 
 
@@ -110,8 +113,6 @@ def _check_same(site: Site, found: SweepRow, code: str) -> None:
         f"Start another sweep with --new, or go on with this one: airflows resume {found.id}"
         " (--failed retries what failed, --set changes limits)."
     )
-    if found.ended_at is not None:
-        return
     if found.backend != site.backend.name:
         message = f"sweep {found.id} runs on backend {found.backend}, and you ask for {site.backend.name}."
         raise ConflictError(message, hint=ways)
@@ -121,6 +122,23 @@ def _check_same(site: Site, found: SweepRow, code: str) -> None:
     if found.source != site.sweep.source:
         message = f"the file differs from sweep {found.id} in settings that may change, such as limits."
         raise ConflictError(message, hint=ways)
+    require_same_store(site, found)
+
+
+def require_same_store(site: Site, row: SweepRow) -> None:
+    """Check that metrics would be read from the MLflow that the sweep's runs are in.
+
+    Raises:
+        ConflictError: it is another one.
+    """
+    if row.tracking_uri != site.tracker.uri:
+        message = (
+            f"sweep {row.id} has its runs in MLflow at {row.tracking_uri}, and not at {site.tracker.uri}."
+        )
+        hint = (
+            "Set MLFLOW_TRACKING_URI (or tracking.uri) to where they are, or start another sweep with --new."
+        )
+        raise ConflictError(message, hint=hint)
 
 
 def require_backend(site: Site) -> tuple[str, ...]:

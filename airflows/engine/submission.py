@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from airflows import ids
@@ -19,6 +20,7 @@ from airflows.errors import (
     SubmitUnsentError,
     TrackingUnavailableError,
 )
+from airflows.failures import normalise
 from airflows.launch import Launcher
 from airflows.tracking import Tracker, TrialRun
 from airflows.train import ACCELERATORS, decode, effective
@@ -35,11 +37,13 @@ class Outcome:
     Attributes:
         events: a transition for each trial about which something is known; ambiguous ones have none.
         note: what people should know, empty when all is well.
+        waits: nothing can be submitted now, because MLflow does not answer.
         error: what must end the driver once the events are written, such as a full disk.
     """
 
     events: list[tuple[Trial, Event]] = field(default_factory=list)
     note: str = ""
+    waits: bool = False
     error: AirflowsError | None = None
 
 
@@ -49,19 +53,29 @@ class Submission:
     def __init__(
         self,
         base: Mapping[str, Any],
-        launcher: Launcher,
+        open_launcher: Callable[[], Launcher],
         tracker: Tracker,
         backend: Backend,
         clock: Callable[[], float],
     ) -> None:
         self._base = base
-        self._launcher = launcher
+        self._open_launcher = open_launcher
         self._tracker = tracker
         self._backend = backend
         self._clock = clock
+        self._check_lease: Callable[[], None] = lambda: None
         # After a crash an MLflow run may exist that the ledger does not know: these are looked up first.
         self._uncertain: set[int] = set()
         self._times_unsent: Counter[int] = Counter()
+
+    @cached_property
+    def _launcher(self) -> Launcher:
+        """Opened when it is needed: cancelling needs none."""
+        return self._open_launcher()
+
+    def fence(self, check_lease: Callable[[], None]) -> None:
+        """Take what is called before the backend is: it raises when another driver has the sweep."""
+        self._check_lease = check_lease
 
     def doubt(self, trials: Sequence[Trial]) -> None:
         """Remember trials whose MLflow run may have been made by a driver that died."""
@@ -93,18 +107,24 @@ class Submission:
         outcome = Outcome()
         try:
             # The program of an earlier attempt may have ended the run.
-            self._tracker.reopen([trial.run_id for trial in trials if trial.run_id and trial.attempt])
+            self._tracker.reopen([trial.run_id for trial in trials if trial.run_id])
             runs = self.runs(trials, overrides)
         except TrackingUnavailableError as exc:
-            outcome.note = f"{exc} Submitting waits for it."
-            outcome.events = [(t, self._unsent(t, now, str(exc))) for t in trials]
+            outcome = self.hold_back(trials, str(exc))
+            outcome.note, outcome.waits = f"{exc} Submitting waits for it.", True
             return outcome
         jobs = self._make_jobs(trials, overrides, runs, now, outcome)
         if jobs and outcome.error is None:
+            self._check_lease()
             self._hand_over(jobs, runs, outcome)
         elif jobs:
             outcome.events += [(t, self._unsent(t, now, "", runs.get(t.number, ""))) for t, _ in jobs]
         return outcome
+
+    def hold_back(self, trials: Sequence[Trial], why: str) -> Outcome:
+        """Return claimed trials to where they were, unsent."""
+        now = self._clock()
+        return Outcome([(trial, self._unsent(trial, now, why)) for trial in trials])
 
     def runs(self, trials: Sequence[Trial], overrides: Mapping[int, Mapping[str, Any]]) -> dict[int, str]:
         """Return the MLflow run of each trial by number, after making those that are missing.
@@ -205,4 +225,5 @@ def _compute_only(overrides: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rejected(now: float, detail: str, run_id: str) -> Event:
-    return Event(EventKind.REJECTED, now, Reason.INVALID, detail, changes={"run_id": run_id})
+    changes = {"run_id": run_id, "signature": normalise(f"{Reason.INVALID}: {detail}")}
+    return Event(EventKind.REJECTED, now, Reason.INVALID, detail, changes=changes)

@@ -44,7 +44,7 @@ def _placed(names: Iterable[str]) -> dict[str, sa.BindParameter[Any]]:
 
 
 def _insert(table: sa.Table, names: Iterable[str]) -> Prepared:
-    return Prepared(sa.insert(table).values({name: sa.bindparam(name) for name in names}))
+    return Prepared(sa.insert(table).values({name: sa.bindparam(name) for name in names}).inline())
 
 
 _TRIALS, _ATTEMPTS, _SCORES = schema.trials, schema.attempts, schema.scores

@@ -234,7 +234,7 @@ class Reads:
         table = schema.attempts.c
         firsts = (
             sa.select(table.number, sa.func.min(table.attempt).label("attempt"))
-            .where(table.sweep == sweep, table.signature != "", table.ended_at >= since)
+            .where(table.sweep == sweep, table.signature != "", table.ended_at > since)
             .group_by(table.number)
             .subquery()
         )

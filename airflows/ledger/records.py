@@ -62,6 +62,7 @@ class SweepRow:
     lease_token: str
     lease_since: float | None
     lease_until: float | None
+    doubt_until: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +147,12 @@ class Lease:
 
     Attributes:
         token: changes with each holder; every write checks it.
-        alone: it is certain that no earlier holder is still at work (there was none, it released the
-            lease, or it is proven dead), so that nothing of its is still on the way to a backend.
+        doubt_until: until then an earlier holder that is not proven dead may still be handing something
+            to a backend, seconds since the epoch; 0 when all of them are known to be done. It is kept in
+            the ledger, so that the holders in between do not make anybody forget it.
     """
 
     sweep: str
     token: str
     owner: str
-    alone: bool
+    doubt_until: float

@@ -7,7 +7,7 @@ transaction (the first wall) and each row's version (the second).
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
@@ -76,16 +76,17 @@ class Ledger(Reads):
         return True
 
     def update_sweep(self, lease: Lease, **values: Any) -> None:
-        """Set columns of the sweep, as its driver.
+        """Set columns of the sweep, as its driver. A `wish` does not replace a person's STOP.
 
         Raises:
             LeaseLostError: the lease is another driver's now.
         """
+        if "wish" in values:
+            kept = schema.sweeps.c.wish
+            values["wish"] = sa.case((kept == Wish.STOP.value, kept), else_=values["wish"].value)
         with self._write() as connection:
             self._fence(connection, lease)
-            connection.execute(
-                sa.update(schema.sweeps).where(schema.sweeps.c.id == lease.sweep).values(**values)
-            )
+            _set(connection, lease.sweep, values)
 
     def delete_sweep(self, sweep: str) -> None:
         """Remove a sweep that never started anything."""
@@ -144,23 +145,29 @@ class Ledger(Reads):
                 )
             insert_trials(connection, trials)
             if progress:
-                connection.execute(
-                    sa.update(schema.sweeps).where(schema.sweeps.c.id == lease.sweep).values(**progress)
-                )
+                _set(connection, lease.sweep, progress)
 
-    def apply(self, lease: Lease, changes: Sequence[Change], closings: Sequence[Closing] = ()) -> None:
-        """Write transitions with their events and attempts, and closings, all or nothing.
+    def apply(
+        self,
+        lease: Lease,
+        changes: Sequence[Change],
+        closings: Sequence[Closing] = (),
+        sweep: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write transitions with their events and attempts, closings and sweep columns, all or nothing.
 
         Raises:
             LeaseLostError: the lease is another driver's now.
             StaleTrialError: a row has another version than the change started from.
         """
-        if not changes and not closings:
+        if not (changes or closings or sweep):
             return
         with self._write() as connection:
             self._fence(connection, lease)
             write_changes(connection, changes)
             write_closings(connection, lease.sweep, closings)
+            if sweep:
+                _set(connection, lease.sweep, sweep)
 
     # Leases
 
@@ -183,7 +190,7 @@ class Ledger(Reads):
         table = schema.sweeps
         with self._write() as connection:
             row = connection.execute(
-                sa.select(table.c.lease_owner, table.c.lease_since, table.c.lease_until)
+                sa.select(table.c.lease_owner, table.c.lease_since, table.c.lease_until, table.c.doubt_until)
                 .where(table.c.id == sweep)
                 .with_for_update()
             ).first()
@@ -193,14 +200,21 @@ class Ledger(Reads):
             dead = holder is not None and holder.is_dead()
             if holder is not None and not dead and (row.lease_until or 0) > now:
                 raise _held(sweep, holder, row.lease_since)
+            doubt_until = row.doubt_until
+            if holder is not None and not dead:
+                doubt_until = max(doubt_until, now + ttl_s)
             connection.execute(
                 sa.update(table)
                 .where(table.c.id == sweep)
                 .values(
-                    lease_owner=owner.to_text(), lease_token=token, lease_since=now, lease_until=now + ttl_s
+                    lease_owner=owner.to_text(),
+                    lease_token=token,
+                    lease_since=now,
+                    lease_until=now + ttl_s,
+                    doubt_until=doubt_until,
                 )
             )
-        return Lease(sweep, token, owner.to_text(), alone=holder is None or dead)
+        return Lease(sweep, token, owner.to_text(), doubt_until)
 
     def renew(self, lease: Lease, *, now: float, ttl_s: float) -> None:
         """Extend a lease.
@@ -232,6 +246,10 @@ class Ledger(Reads):
         row = connection.execute(_LEASE_TOKEN, {"sweep": lease.sweep}).first()
         if row is None or row.lease_token != lease.token:
             raise _lost(lease.sweep)
+
+
+def _set(connection: sa.Connection, sweep: str, values: Mapping[str, Any]) -> None:
+    connection.execute(sa.update(schema.sweeps).where(schema.sweeps.c.id == sweep).values(**values))
 
 
 def _synchronous_full(connection: Any, _record: Any, _proxy: Any) -> None:

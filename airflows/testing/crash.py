@@ -151,8 +151,8 @@ class World:
         """An owner whose process is proven dead as soon as anybody asks, or one nobody can ask about."""
         here = current_owner()
         if dead_for_sure:
-            return Owner(here.host, here.boot, _unused_pid(), 1.0)
-        return Owner(f"host-{self.generation}", "another-boot", 1, 1.0)
+            return Owner(here.host, here.boot, here.namespace, _unused_pid(), 1)
+        return Owner(f"host-{self.generation}", "another-boot", "", 1, 1)
 
 
 def _unused_pid() -> int:

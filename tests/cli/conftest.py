@@ -135,7 +135,7 @@ class Cli:
             return {}
         with (
             contextlib.closing(sqlite3.connect(path)) as ledger,
-            contextlib.suppress(sqlite3.OperationalError),
+            contextlib.suppress(sqlite3.DatabaseError),
         ):
             return dict(ledger.execute("SELECT state, count(*) FROM trials GROUP BY state").fetchall())
         return {}
@@ -175,5 +175,5 @@ def _in_directory(directory: Path, home: Path) -> Iterator[Cli]:
     for process in made.processes:
         process.kill()
         process.communicate()
-    if made.home.exists() and made.states():
+    if made.states().keys() & {"submitting", "queued", "running", "stopping"}:
         made("cancel", "--all", "--yes")

@@ -16,8 +16,15 @@ def gate(cli):
 def started(cli, *words):
     """Start a command and return once two trials wait."""
     process = cli.start(*words)
-    cli.wait_for(lambda: len(list(cli.home.glob("runs/*/*/a*/logs/node_0.log"))) >= 2, "two trials to run")
-    cli.wait_for(lambda: _in_flight(cli) >= 2, "two trials in the ledger")
+    logs = cli.home.glob
+    cli.wait_for(
+        lambda: (
+            process.poll() is not None
+            or (len(list(logs("runs/*/*/a*/logs/node_0.log"))) >= 2 <= _in_flight(cli))
+        ),
+        "two trials to run",
+    )
+    assert process.poll() is None, process.communicate()
     return process
 
 

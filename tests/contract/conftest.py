@@ -1,6 +1,7 @@
-"""A ledger with a sweep in it, on SQLite and on PostgreSQL."""
+"""A ledger with a sweep in it, on SQLite and on PostgreSQL; and how an error of a ledger must read."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 import psycopg
@@ -8,14 +9,15 @@ import pytest
 
 from airflows import ids
 from airflows.drivers import Owner
+from airflows.errors import LedgerError
 from airflows.ledger import Change, Lease, Ledger, PointRow, SweepRow, SweepState, Wish, schema
 from airflows.ledger.connect import connect
 from airflows.trial import Event, EventKind, Handle, Reason, Trial, advance
 
 NOW = 1_700_000_000.0
 # Owners nobody can ask about, and one that has certainly gone.
-ALICE = Owner("alice.example.org", "boot-a", 11, 1.0)
-BOB = Owner("bob.example.org", "boot-b", 22, 2.0)
+ALICE = Owner("alice.example.org", "boot-a", "pid:[1]", 11, 1)
+BOB = Owner("bob.example.org", "boot-b", "pid:[1]", 22, 2)
 
 
 @dataclass
@@ -59,6 +61,7 @@ class Book:
             "lease_token": "",
             "lease_since": None,
             "lease_until": None,
+            "doubt_until": 0.0,
         }
         return SweepRow(**{**usual, **fields})
 
@@ -144,3 +147,32 @@ def book(request, tmp_path) -> Iterator[Book]:
             if table is not schema.meta:
                 connection.execute(table.delete())
     made.ledger.close()
+
+
+@pytest.fixture
+def is_clear() -> Callable[[str], None]:
+    """Check that an error is one paragraph for people, without SQL or values."""
+
+    def check(text):
+        assert "\n" not in text
+        # A hint may end with a command to type.
+        assert text.endswith((".", "'airflows[postgres]'", "sweep.yaml"))
+        assert not re.search(
+            r"\b(SELECT|INSERT|UPDATE|BEGIN|PRAGMA)\b|\[SQL|sqlalche\.me|hunter2|Traceback|Error\)", text
+        )
+
+    return check
+
+
+@pytest.fixture
+def refusal(is_clear) -> Callable[..., LedgerError]:
+    """Return the error with which a ledger cannot be opened."""
+
+    def refuse(*args, **kwargs):
+        with pytest.raises(LedgerError) as caught:
+            connect(*args, busy_timeout_s=0.1, **kwargs)
+        assert caught.value.hint
+        is_clear(str(caught.value))
+        return caught.value
+
+    return refuse

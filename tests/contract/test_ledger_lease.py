@@ -12,8 +12,8 @@ from airflows.errors import LeaseHeldError, LeaseLostError, NotFoundError
 from airflows.trial import EventKind
 
 NOW = 1_700_000_000.0
-ALICE = Owner("alice.example.org", "boot-a", 11, 1.0)
-BOB = Owner("bob.example.org", "boot-b", 22, 2.0)
+ALICE = Owner("alice.example.org", "boot-a", "pid:[1]", 11, 1)
+BOB = Owner("bob.example.org", "boot-b", "pid:[1]", 22, 2)
 UNUSED_PID = 2**22 + 5
 PATIENCE_S = 30
 
@@ -30,7 +30,7 @@ print("ready", flush=True)
 sys.stdin.readline()
 try:
     lease = ledger.hold(sweep, current_owner(), now=time.time(), ttl_s=3600, token=token)
-    print("won", lease.alone, flush=True)
+    print("won", not lease.doubt_until, flush=True)
 except LeaseHeldError as exc:
     print("held by", exc.owner, flush=True)
 sys.stdin.readline()
@@ -72,7 +72,7 @@ def sweep(book) -> str:
 def test_a_free_lease_is_taken_and_nobody_else_is_at_work(book, sweep):
     lease = book.hold(sweep, ALICE)
 
-    assert (lease.sweep, lease.owner, lease.alone) == (sweep, ALICE.to_text(), True)
+    assert (lease.sweep, lease.owner, lease.doubt_until) == (sweep, ALICE.to_text(), 0.0)
     row = book.ledger.sweep(sweep)
     assert (row.lease_owner, row.lease_token) == (ALICE.to_text(), lease.token)
     assert (row.lease_since, row.lease_until) == (NOW, NOW + 30)
@@ -94,19 +94,27 @@ def test_a_held_lease_says_who_holds_it_and_since_when(book, sweep):
 def test_an_expired_lease_is_taken_over_but_its_holder_may_be_at_work(book, sweep):
     book.hold(sweep, ALICE)
 
-    assert not book.hold(sweep, BOB, now=NOW + 30).alone
+    assert book.hold(sweep, BOB, now=NOW + 30).doubt_until == NOW + 60
+
+
+def test_the_doubt_about_an_old_holder_outlasts_the_holders_in_between(book, sweep):
+    book.hold(sweep, ALICE)
+    between = book.hold(sweep, BOB, now=NOW + 30)
+    book.ledger.release(between)
+
+    assert book.hold(sweep, ALICE, now=NOW + 31).doubt_until == NOW + 60
 
 
 def test_a_holder_that_is_dead_on_this_host_is_replaced_at_once(book, sweep):
     book.hold(sweep, replace(current_owner(), pid=UNUSED_PID))
 
-    assert book.hold(sweep, BOB, now=NOW + 1).alone
+    assert book.hold(sweep, BOB, now=NOW + 1).doubt_until == 0.0
 
 
 def test_an_expired_lease_of_a_dead_holder_leaves_nobody_at_work(book, sweep):
     book.hold(sweep, replace(current_owner(), pid=UNUSED_PID))
 
-    assert book.hold(sweep, BOB, now=NOW + 3600).alone
+    assert book.hold(sweep, BOB, now=NOW + 3600).doubt_until == 0.0
 
 
 def test_a_living_holder_on_this_host_keeps_it(book, sweep):
@@ -123,7 +131,7 @@ def test_a_released_lease_is_free(book, sweep):
 
     row = book.ledger.sweep(sweep)
     assert (row.lease_owner, row.lease_token, row.lease_since, row.lease_until) == ("", "", None, None)
-    assert book.hold(sweep, BOB, now=NOW + 1).alone
+    assert book.hold(sweep, BOB, now=NOW + 1).doubt_until == 0.0
 
 
 def test_there_is_no_lease_of_a_sweep_that_is_not_there(book):
@@ -207,7 +215,7 @@ def test_a_killed_driver_is_replaced_without_waiting(book, sweep):
             book.hold(sweep, BOB)
         child.kill()
 
-    assert book.hold(sweep, BOB).alone
+    assert book.hold(sweep, BOB).doubt_until == 0.0
 
 
 def test_a_takeover_waits_for_the_write_that_it_would_fence(book):

@@ -15,7 +15,7 @@ import pytest
 from airflows import backends
 from airflows.backends.local import LocalBackend, LocalSettings
 from airflows.exits import OwnExit
-from airflows.testing.contract import BackendContract
+from airflows.testing.jobs import BackendSuite, MakeJob
 
 RANDOM_DEATHS = 40
 PREAMBLE = Path(backends.__file__).with_name("preamble.sh")
@@ -28,14 +28,8 @@ BOUNDARIES = {
 pytestmark = pytest.mark.usefixtures("clean_env")
 
 
-class Suite(BackendContract):
-    """The helpers of the suite without its tests."""
-
-    __test__ = False
-
-
 def job_in(home, backend):
-    return Suite.make_job.__wrapped__(Suite(), backend)(f"echo ran >>{home}/ran")
+    return MakeJob(backend)(f"echo ran >>{home}/ran")
 
 
 def drive(home, die_at=0, ready=None, job=None):
@@ -90,7 +84,7 @@ def count(home):
 
 def take_over(home):
     """Do what the next driver does; return whether it adopted the run."""
-    suite = Suite()
+    suite = BackendSuite()
     backend = LocalBackend(LocalSettings(grace=1), home)
     token = "contract-0a1b2c-0000-a0"
     found = backend.find([token])
@@ -150,7 +144,7 @@ def test_drivers_that_start_the_same_attempt_at_once_start_it_once(tmp_path):
 
 
 def test_an_attempt_that_was_started_is_not_started_again(tmp_path):
-    suite, backend = Suite(), LocalBackend(LocalSettings(), tmp_path)
+    suite, backend = BackendSuite(), LocalBackend(LocalSettings(), tmp_path)
     job = job_in(tmp_path, backend)
     first = suite.start(backend, job)
     again = suite.start(backend, job)
@@ -165,7 +159,7 @@ def test_an_attempt_that_was_started_is_not_started_again(tmp_path):
 
 def test_a_preamble_that_finds_its_claim_taken_leaves_at_once(tmp_path):
     """Should a lock ever be lost, what is written in the claim still keeps a second copy from running."""
-    suite, backend = Suite(), LocalBackend(LocalSettings(), tmp_path)
+    suite, backend = BackendSuite(), LocalBackend(LocalSettings(), tmp_path)
     job = job_in(tmp_path, backend)
     suite.end(backend, suite.start(backend, job))
     exit_file = (job.launch_dir / "exit.json").read_bytes()
@@ -182,7 +176,7 @@ def test_a_preamble_that_finds_its_claim_taken_leaves_at_once(tmp_path):
 
 
 def test_nothing_holds_the_claim_of_an_ended_run(tmp_path):
-    suite, backend = Suite(), LocalBackend(LocalSettings(), tmp_path)
+    suite, backend = BackendSuite(), LocalBackend(LocalSettings(), tmp_path)
     job = job_in(tmp_path, backend)
     suite.end(backend, suite.start(backend, job))
 

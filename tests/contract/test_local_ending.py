@@ -7,21 +7,17 @@ import select
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from airflows.backends.base import Phase
 from airflows.backends.local import LocalBackend, LocalSettings
 from airflows.backends.local.processes import marked
-from airflows.testing.contract import BackendContract
+from airflows.errors import BackendUnavailableError
+from airflows.testing.jobs import BackendSuite, MakeJob
 
 pytestmark = pytest.mark.usefixtures("clean_env")
-
-
-class Suite(BackendContract):
-    """The helpers of the suite without its tests."""
-
-    __test__ = False
 
 
 @pytest.fixture
@@ -36,12 +32,12 @@ def backend(tmp_path, settings):
 
 @pytest.fixture
 def make_job(backend):
-    return Suite.make_job.__wrapped__(Suite(), backend)
+    return MakeJob(backend)
 
 
 @pytest.fixture
 def suite():
-    return Suite()
+    return BackendSuite()
 
 
 def pid_of(handle):
@@ -59,6 +55,16 @@ def wait_gone(pid, limit_s=20):
         ended = select.select([descriptor], [], [], limit_s)[0]
         os.close(descriptor)
         assert ended, f"{pid} has not ended"
+
+
+def processes(*arguments):
+    """Return the processes with exactly this command line."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if path.read_bytes().split(b"\0")[:-1] == [argument.encode() for argument in arguments]:
+                found.append(int(path.parent.name))
+    return found
 
 
 def test_cancelling_two_of_six_ends_their_children_and_nothing_else(backend, make_job, suite):
@@ -138,12 +144,14 @@ def test_what_a_failed_command_left_in_another_session_is_killed(backend, make_j
 
 
 def test_a_run_whose_preamble_was_killed_leaves_no_process_and_no_exit_status(backend, make_job, suite):
-    job = make_job("setsid sleep 600 & sleep 600 & echo started; wait")
+    limit_s = 20_000 + os.getpid()
+    job = make_job("setsid sleep 600 & sleep 600 & echo started; wait", timeout_s=limit_s)
     handle = suite.start(backend, job)
     suite.until_logged(backend, handle, "started")
 
     os.kill(pid_of(handle), signal.SIGKILL)
     seen = suite.end(backend, handle)
+    assert processes("sleep", str(limit_s)) == []
 
     assert (seen.exit_code, seen.word) == (None, "")
     assert "no exit status" in seen.detail
@@ -177,7 +185,7 @@ def test_a_run_cancelled_before_its_preamble_can_take_the_signal_says_so(backend
 def test_a_preamble_that_hangs_is_killed_long_after_the_grace_time(tmp_path, suite):
     times = [1000.0]
     backend = LocalBackend(LocalSettings(grace=1), tmp_path, clock=lambda: times[0])
-    job = Suite.make_job.__wrapped__(suite, backend)("echo started; sleep 600")
+    job = MakeJob(backend)("echo started; sleep 600")
     handle = suite.start(backend, job)
     suite.until_logged(backend, handle, "started")
     os.kill(pid_of(handle), signal.SIGSTOP)
@@ -197,10 +205,10 @@ def test_the_grace_time_and_the_limit_need_no_driver(tmp_path):
 import sys
 from pathlib import Path
 from airflows.backends.local import LocalBackend, LocalSettings
-from airflows.testing.contract import BackendContract
-suite = BackendContract()
+from airflows.testing.jobs import BackendSuite, MakeJob
+suite = BackendSuite()
 backend = LocalBackend(LocalSettings(grace=0.3), Path({str(tmp_path)!r}))
-make = BackendContract.make_job.__wrapped__(suite, backend)
+make = MakeJob(backend)
 stubborn = "trap '' TERM; echo started; while :; do sleep 0.05; done"
 cancelled, limited = make(stubborn), make(stubborn, timeout_s=0.5)
 handles = [suite.start(backend, job) for job in (cancelled, limited)]
@@ -221,13 +229,16 @@ print(*handles, sep="\\n")
 
 def test_the_limit_leaves_no_process_behind_when_the_command_is_quicker(backend, make_job, suite):
     limit_s = 10_000 + os.getpid()
-    job = make_job(f"ps -eo pid,args | grep '[s]leep {limit_s}' | awk '{{print $1}}'", timeout_s=limit_s)
-    handle = suite.start(backend, job)
+    go = backend.root / "go"
+    handle = suite.start(backend, make_job(f"until [ -e {go} ]; do sleep 0.01; done", timeout_s=limit_s))
+    while not processes("sleep", str(limit_s)):
+        backend.wait(0.01)
+    (clock,) = processes("sleep", str(limit_s))
+
+    go.touch()
     assert suite.end(backend, handle).exit_code == 0
 
-    pids = suite.lines(backend, handle)
-    assert len(pids) == 1
-    wait_gone(int(pids[0]))
+    wait_gone(clock)
 
 
 def test_a_node_that_fails_is_named(backend, make_job, suite):
@@ -298,10 +309,20 @@ def test_another_machine_refuses_to_drive_a_run(backend, make_job, suite):
     parts = handle.split(":")
     elsewhere = ":".join([*parts[:3], "elsewhere", *parts[4:]])
 
-    with pytest.raises(Exception, match="is on elsewhere") as caught:
+    with pytest.raises(BackendUnavailableError, match="is on elsewhere"):
         backend.poll([elsewhere])
 
-    assert caught.value.kind == "backend_unavailable"
+
+def test_a_run_in_another_container_of_this_machine_is_not_taken_for_ended(backend, make_job, suite):
+    handle = suite.start(backend, make_job("echo started; sleep 600"))
+    suite.until_logged(backend, handle, "started")
+    seen_from_there = ":".join(["4194304", *handle.split(":")[1:]])
+
+    with pytest.raises(BackendUnavailableError, match="cannot be seen from here"):
+        backend.poll([seen_from_there])
+
+    backend.cancel([handle])
+    suite.end(backend, handle)
 
 
 def test_a_run_from_before_the_machine_was_started_anew_has_ended(backend, make_job, suite):

@@ -8,17 +8,11 @@ import pytest
 from airflows.backends.base import Phase
 from airflows.backends.local import LocalBackend, LocalSettings
 from airflows.errors import SpecError, SubmitRejectedError, SubmitUnsentError
-from airflows.testing.contract import BackendContract
+from airflows.testing.jobs import BackendSuite, MakeJob
 from airflows.train import read_train
 
 SHOW = 'echo "<${CUDA_VISIBLE_DEVICES-unset}> $LOCAL_WORLD_SIZE $WORLD_SIZE"; echo started'
 HOLD = f"{SHOW}; sleep 600"
-
-
-class Suite(BackendContract):
-    """The helpers of the suite without its tests."""
-
-    __test__ = False
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +23,7 @@ def no_gpus_of_this_machine(clean_env, monkeypatch):
 
 @pytest.fixture
 def suite():
-    return Suite()
+    return BackendSuite()
 
 
 @pytest.fixture
@@ -42,7 +36,7 @@ def opened(tmp_path):
 
 @pytest.fixture
 def make_job(opened):
-    return Suite.make_job.__wrapped__(Suite(), opened())
+    return MakeJob(opened())
 
 
 def train(accelerator_type="GPU_1xA10", count=1, extra=""):

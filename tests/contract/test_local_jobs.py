@@ -11,22 +11,16 @@ import pytest
 from airflows.backends.local import LocalBackend, LocalSettings
 from airflows.errors import SpecError, SubmitRejectedError, SubmitUnsentError
 from airflows.exits import OwnExit
-from airflows.testing.contract import BackendContract
+from airflows.testing.jobs import BackendSuite, MakeJob
 from airflows.train import read_train
 
 VALUE = "hf_S3cr3t"
 pytestmark = pytest.mark.usefixtures("clean_env")
 
 
-class Suite(BackendContract):
-    """The helpers of the suite without its tests."""
-
-    __test__ = False
-
-
 @pytest.fixture
 def suite():
-    return Suite()
+    return BackendSuite()
 
 
 @pytest.fixture
@@ -43,7 +37,7 @@ def backend(home):
 
 @pytest.fixture
 def make_job(backend):
-    return Suite.make_job.__wrapped__(Suite(), backend)
+    return MakeJob(backend)
 
 
 def run(suite, backend, job):
@@ -276,3 +270,17 @@ def test_no_descriptor_is_left_open(backend, make_job, suite):
         run(suite, backend, make_job("true"))
 
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_paths_with_odd_characters_do_no_harm(tmp_path, suite):
+    home = tmp_path / "a 'b' \"c\" $HOME `d` \\ \t ü *"
+    backend = LocalBackend(LocalSettings(grace=1), home)
+    job = MakeJob(backend)('[[ -e $AIRFLOWS_RESUME_FROM ]]; echo "$PWD"', attempt=1)
+    (Path(job.checkpoint_dir) / "m-1.pt").write_text("x")
+    handle = suite.start(backend, job)
+
+    seen = suite.end(backend, handle)
+
+    assert (seen.exit_code, suite.lines(backend, handle)) == (0, [str(job.launch_dir)])
+    assert seen.resumed_from == f"{job.checkpoint_dir}/m-1.pt"
+    assert suite.end(backend, backend.find([job.token])[job.token]).exit_code == 0

@@ -46,6 +46,7 @@ def sweep_row(**changes) -> SweepRow:
         "lease_token": "",
         "lease_since": None,
         "lease_until": None,
+        "doubt_until": 0.0,
     }
     known = {
         name: value for name, value in (fields | changes).items() if name in SweepRow.__dataclass_fields__
@@ -152,7 +153,7 @@ def test_an_unknown_total_is_null():
 
 
 def test_a_driver_is_shown_with_host_pid_and_time():
-    owner = Owner("box", "boot", 12, NOON)
+    owner = Owner("box", "boot", "", 12, 1)
     shown = documents.sweep_row(sweep_row(lease_since=NOON), {}, 0.5, owner)
     assert shown["driver"] == {"host": "box", "pid": 12, "since": "2023-11-14T22:13:20.000Z"}
     assert shown["started_at"] == "2023-11-14T22:13:20.000Z"

@@ -267,7 +267,7 @@ def test_a_trial_whose_code_is_missing_is_an_error_of_its_file(open_launcher, pr
     assert caught.value.file == str(project / "train.yaml")
 
 
-def test_the_state_of_the_repository_lies_beside_the_command(open_launcher, project):
+def test_the_state_of_the_repository_lies_beside_the_command(open_launcher):
     launcher = open_launcher(with_code())
     (launcher.code.path.parent / "git_state.json").write_text('{"schema_version": 1}')
     (launcher.code.path.parent / "git_diff.patch").write_text("patch")

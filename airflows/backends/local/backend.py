@@ -23,6 +23,7 @@ from airflows.backends.local.settings import LocalSettings
 from airflows.backends.local.spawn import Spawner
 from airflows.backends.local.watch import Watch
 from airflows.errors import (
+    BackendUnavailableError,
     SpecError,
     SubmitAmbiguousError,
     SubmitError,
@@ -258,6 +259,10 @@ class LocalBackend:
     def _has_leftovers(self, run: Run) -> bool:
         if (run.directory / "exit.json").exists() or not run.name.is_of_this_boot:
             return False
+        claim = claims.look(self._claim(run.name.token))
+        if claim is not None and claim.is_held:
+            message = f"run {run.name.token} goes on where its processes cannot be seen from here."
+            raise BackendUnavailableError(message, hint="Was it started in a container of this machine?")
         return not end_all(run.name.launch_dir, patience_s=_KILL_PATIENCE_S)
 
     def _reap(self, run: Run) -> int | None:

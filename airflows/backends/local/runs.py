@@ -143,7 +143,7 @@ def _read(path: Path) -> dict[str, Any]:
     """Return an exit file's content; nothing when there is none or it is not whole."""
     try:
         with path.open("rb") as file:
-            loaded = json.loads(file.read(_EXIT_FILE_BYTES))
+            loaded = json.loads(file.read(_EXIT_FILE_BYTES), strict=False)
     except (OSError, ValueError):
         return {}
     return loaded if isinstance(loaded, dict) and isinstance(loaded.get("exit_code"), int) else {}
