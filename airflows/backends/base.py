@@ -63,6 +63,8 @@ class Job:
         checkpoint_pattern: glob of what counts as a checkpoint, empty for the known forms.
         timeout_s: limit of this attempt in seconds, None for none.
         batch: name shared by the jobs of one submission, where the backend has such a thing.
+        throttle: most jobs of its submission that may run at once, where the backend queues by itself; 0
+            for no limit.
     """
 
     token: Token
@@ -81,6 +83,7 @@ class Job:
     checkpoint_pattern: str = ""
     timeout_s: float | None = None
     batch: str = ""
+    throttle: int = 0
 
 
 class Phase(StrEnum):

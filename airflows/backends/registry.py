@@ -16,8 +16,11 @@ from airflows.errors import SpecError
 GROUP = "airflows.backends"
 """Entry points of other packages: `name = "module:Class"`, with a settings model as `Class.Settings`."""
 
-_OWN = {"local": "airflows.backends.local.backend:LocalBackend"}
-_LATER = ("slurm", "kubernetes", "databricks", "burst")
+_OWN = {
+    "local": "airflows.backends.local.backend:LocalBackend",
+    "slurm": "airflows.backends.slurm.backend:SlurmBackend",
+}
+_LATER = ("kubernetes", "databricks", "burst")
 
 
 def backend_names() -> list[str]:

@@ -25,7 +25,7 @@ from airflows.documents import (
 from airflows.engine.results import SweepResults, exit_status, gather
 from airflows.errors import AirflowsError
 from airflows.ledger import Ledger, SweepRow, SweepState
-from airflows.trial import EventKind
+from airflows.trial import IN_FLIGHT, EventKind
 
 if TYPE_CHECKING:
     from airflows.engine.drive import Drive
@@ -55,28 +55,33 @@ def drive(session: Session, home: Path, work: Work, *, detached: bool = False, s
         The exit status.
     """
     reporter = Reporter(session)
-    if streams:
-        follower = LogFollower(session)
+    follower = LogFollower(session) if streams else None
+    if follower is not None:
         reporter.gauge, reporter.on_attempt = Quiet(session), follower.follow
     with Interrupts(session) as interrupts:
 
         def on_begun(begun: Begun, driving: Drive) -> None:
             interrupts.drive, reporter.site = driving, driving.site
-            if streams:
-                follower.site = driving.site
             reporter.note(*begun_lines(begun, driving, detached=detached))
+            if follower is not None:
+                follower.begin(begun.row, driving.site)
 
         try:
             driven = work(reporter, not detached, on_begun)
-            if streams:
-                follower.finish()
         finally:
             reporter.close()
+        if follower is not None and not interrupts.happened:
+            follower.finish()
+    return _end(session, home, driven.row, detached=detached, interrupted=interrupts.happened)
+
+
+def _end(session: Session, home: Path, row: SweepRow, *, detached: bool, interrupted: bool) -> int:
+    """Print what came of a sweep, or hand it over; return the exit status."""
     ledger = reading(home)
-    if detached and driven.row.ended_at is None:
-        return _leave_to_background(session, ledger, driven.row, home)
-    results = gather(ledger, driven.row)
-    if interrupts.happened and driven.row.ended_at is None:
+    if detached and row.ended_at is None:
+        return _leave_to_background(session, ledger, row, home)
+    results = gather(ledger, row)
+    if interrupted and row.ended_at is None:
         return _interrupted(session, results)
     _tell(session, ledger, results)
     return exit_status(results)
@@ -90,6 +95,8 @@ def begun_lines(begun: Begun, driving: Drive, *, detached: bool) -> list[str]:
     total = "trials" if row.total is None else f"{row.total} trial{'s' * (row.total != 1)}"
     what = "started" if begun.is_new else "taken up where it stood"
     lines = [f"{row.id}: {what}; {total} on {row.backend}, {driving.site.room} at a time."]
+    if begun.is_new:
+        lines += [f"note: {note}" for note in site.backend.check(site.sweep.base.config, site.base_dir)]
     if not detached and not row.single:
         lines.append(f"Look on from elsewhere: airflows watch {row.id}")
     return lines
@@ -175,10 +182,19 @@ class LogFollower:
     site: Site | None = None
     _threads: list[threading.Thread] = field(default_factory=list)
 
+    def begin(self, row: SweepRow, site: Site) -> None:
+        """Print what runs already, when the sweep was there before."""
+        self.site = site
+        for trial in site.ledger.trials(row.id, states=IN_FLIGHT):
+            self._start(trial.handle)
+
     def follow(self, change: Change) -> None:
         """Begin to print an attempt that was just accepted."""
-        handle = change.after.handle
-        if change.event.kind is EventKind.ACCEPTED and handle is not None and self.site is not None:
+        if change.event.kind is EventKind.ACCEPTED:
+            self._start(change.after.handle)
+
+    def _start(self, handle: Handle | None) -> None:
+        if handle is not None and self.site is not None:
             thread = threading.Thread(target=self._print, args=(handle, self.site), daemon=True, name="log")
             self._threads.append(thread)
             thread.start()

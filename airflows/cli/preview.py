@@ -85,7 +85,12 @@ def backend_document(sweep: LoadedSweep) -> Document:
         return {"type": sweep.spec.backend["type"], "notes": [str(exc)]}
     reach = backend.reach()
     notes = [*([] if reach.available else [f"it cannot be used now: {reach.why_not}"]), *reach.notes]
-    return {"type": backend.name, "notes": notes}
+    path = sweep.base.path
+    try:
+        notes += backend.check(sweep.base.config, sweep.directory if path is None else path.parent)
+    except AirflowsError as exc:
+        notes.append(str(exc))
+    return {"type": backend.name, "notes": list(dict.fromkeys(notes))}
 
 
 def document_of(sweep: LoadedSweep, *, new: bool = False) -> Document:

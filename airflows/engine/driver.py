@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from airflows import ids
-from airflows.backends.base import Backend, Phase
-from airflows.checkpoints import newest
+from airflows.backends.base import Backend
+from airflows.engine.lookout import Lookout, back_off
 from airflows.engine.observers import Observer, Silent, Snapshot
 from airflows.engine.roster import Roster
 from airflows.engine.scoring import Scoring
@@ -21,23 +21,16 @@ from airflows.engine.source import PointSource
 from airflows.engine.submission import Outcome, Submission
 from airflows.errors import (
     AirflowsError,
-    BackendUnavailableError,
     LeaseLostError,
-    TrackingUnavailableError,
 )
-from airflows.failures import classify
 from airflows.ledger import Change, Lease, Ledger, SweepRow, Wish
-from airflows.planner import Plan, Rules, Sighting, View, plan
-from airflows.retry import NO_PROGRESS, Progress
-from airflows.trial import Event, EventKind, Handle, State, Trial, advance
+from airflows.planner import Plan, Rules, View, plan
+from airflows.trial import Event, EventKind, State, Trial, advance
 
 LEASE_TTL_S = 30.0
 _RENEW_EVERY_S = 5.0
 _CHUNK = 500
-_TAIL_LINES = 60
 _WISH_EVERY_S = 1.0
-_CANCEL_AGAIN_S = 30.0
-_BACK_OFF_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
 
 @dataclass(slots=True)
@@ -83,15 +76,13 @@ class Driver:
         self._rules = rules
         self._source = parts.source
         self._roster = parts.roster
+        self._lookout = Lookout(row.id, parts.backend, parts.submission, parts.roster, parts.clock)
         self._only_cancels = only_cancels
         self._wish = row.wish
         self._requests = -1
         self._wishes_at = 0.0
         self._cancels: set[int] = set()
         self._halted = row.halted
-        self._cancelled_at: dict[int, float] = {}
-        self._silent_until = 0.0
-        self._silences = 0
         self._place_from = 0.0
         self._refusals = 0
         self._note = ""
@@ -139,7 +130,7 @@ class Driver:
         self._expand()
         made = plan(self._view(now))
         claimed = self._write(made, now)
-        self._cancel(now)
+        self._lookout.cancel(self._roster.in_flight.values(), now)
         self._submit(claimed, now)
         self._scoring.work(self._ledger, self._lease, now, idle=made.done)
         self._observer.on_tick(self.snapshot(now))
@@ -174,7 +165,7 @@ class Driver:
         """Return how the sweep stands."""
         created = sum(self._roster.counts.values())
         total = created if self._source.is_exhausted else self._row.total
-        note = self._note or self._scoring.note
+        note = self._lookout.note or self._note or self._scoring.note
         return Snapshot(self._row.id, now, total, +self._roster.counts, self._scoring.best, note)
 
     def _renew(self, stop: threading.Event) -> None:
@@ -232,7 +223,7 @@ class Driver:
             wish=Wish.PAUSED if self._only_cancels and self._wish is Wish.RUN else self._wish,
             halted=self._halted,
             in_flight=in_flight,
-            sightings=self._look(in_flight, now),
+            sightings=self._lookout.look(in_flight, now, self._must_go),
             ready=ready,
             waiting=self._roster.waiting,
             exhausted=self._source.is_exhausted or self._wish is Wish.STOP,
@@ -249,75 +240,6 @@ class Driver:
         fresh = None if not limits.trials else limits.trials - self._roster.tally.started
         return self._roster.ready(now, max(1, limits.concurrent), fresh)
 
-    def _look(self, in_flight: Sequence[Trial], now: float) -> Mapping[int, Sighting]:
-        if not in_flight or now < self._silent_until:
-            return {}
-        self._note = ""
-        try:
-            sightings = dict(self._look_for(in_flight))
-        except BackendUnavailableError as exc:
-            self._be_silent(exc)
-            return {}
-        self._silences = 0
-        return sightings
-
-    def _be_silent(self, exc: BackendUnavailableError) -> None:
-        """Ask the backend nothing for a while, longer each time."""
-        wait = _back_off(self._silences)
-        self._silences += 1
-        self._silent_until = self._clock() + wait
-        self._note = f"{exc} Asking again in {wait:.0f} s."
-
-    def _look_for(self, in_flight: Sequence[Trial]) -> Iterator[tuple[int, Sighting]]:
-        submitting = {self._token(t): t for t in in_flight if t.state is State.SUBMITTING}
-        if submitting:
-            found = self._backend.find(list(submitting))
-            runs = self._runs_of([trial for token, trial in submitting.items() if token in found])
-            for token, trial in submitting.items():
-                if token not in found:
-                    yield trial.number, Sighting(absent=True)
-                elif trial.number in runs:
-                    yield trial.number, Sighting(handle=found[token], run_id=runs[trial.number])
-        held = {t.handle: t for t in in_flight if t.handle is not None}
-        if held:
-            observed = self._backend.poll(list(held))
-            for handle, observation in observed.items():
-                trial = held[handle]
-                ended_badly = observation.phase is Phase.ENDED and (
-                    observation.exit_code != 0 or observation.word
-                )
-                if not ended_badly or trial.state is State.STOPPING:
-                    yield trial.number, Sighting(observation)
-                    continue
-                verdict = classify(observation, self._tail(trial))
-                yield trial.number, Sighting(observation, verdict=verdict, progress=self._progress(trial))
-
-    def _runs_of(self, adopted: Sequence[Trial]) -> Mapping[int, str]:
-        """The MLflow runs of trials that a dead driver submitted; none while MLflow does not answer."""
-        overrides = {trial.number: self._roster.overrides(trial.number) for trial in adopted}
-        try:
-            return self._submission.runs(adopted, overrides)
-        except TrackingUnavailableError as exc:
-            self._note = str(exc)
-            # What is to be cancelled anyway need not wait for MLflow.
-            everything = self._wish is Wish.STOP
-            return {t.number: t.run_id for t in adopted if everything or t.number in self._cancels}
-
-    def _tail(self, trial: Trial) -> list[str]:
-        """The last lines of every node's log; a log that cannot be read is no reason to stop."""
-        lines: list[str] = []
-        nodes = self._submission.nodes(self._roster.overrides(trial.number))
-        for node in reversed(range(nodes)):
-            try:
-                lines += self._backend.logs(_held(trial), node=node, follow=False, lines=_TAIL_LINES)
-            except (AirflowsError, OSError):
-                continue
-        return lines
-
-    def _progress(self, trial: Trial) -> Progress:
-        found = newest(*self._submission.checkpoints(trial.number))
-        return NO_PROGRESS if found is None else Progress(found.path, found.step)
-
     def _token(self, trial: Trial) -> ids.Token:
         return ids.token(ids.SweepId(self._row.id), trial.number, trial.attempt)
 
@@ -326,6 +248,9 @@ class Driver:
             return 0.0
         accelerators = self._submission.accelerators(self._roster.overrides(trial.number))
         return max(0.0, (trial.ended_at or now) - trial.started_at) * accelerators
+
+    def _must_go(self, trial: Trial) -> bool:
+        return self._wish is Wish.STOP or trial.number in self._cancels
 
     # Writing down and carrying out
 
@@ -376,26 +301,8 @@ class Driver:
                 self._roster.spend(max(0.0, ended - started) * accelerators)
         if change.after.state.is_final:
             self._scoring.add(change.after)
-            self._cancelled_at.pop(change.after.number, None)
             self._cancels.discard(change.after.number)
         self._roster.move(change.before, change.after, change.event)
-
-    def _cancel(self, now: float) -> None:
-        """Deliver cancels: at once, again after a restart, and again when a run does not go."""
-        due = [
-            trial
-            for trial in self._roster.in_flight.values()
-            if trial.state is State.STOPPING
-            and now >= self._cancelled_at.get(trial.number, float("-inf")) + _CANCEL_AGAIN_S
-        ]
-        if not due or now < self._silent_until:
-            return
-        try:
-            self._backend.cancel([_held(trial) for trial in due])
-        except BackendUnavailableError as exc:
-            self._be_silent(exc)
-            return
-        self._cancelled_at |= {trial.number: now for trial in due}
 
     def _submit(self, claimed: Sequence[Trial], now: float) -> None:
         size = self._backend.capabilities.max_batch
@@ -419,20 +326,9 @@ class Driver:
         if not outcome.waits:
             self._refusals = 0
             return
-        self._place_from = self._clock() + _back_off(self._refusals)
+        self._place_from = self._clock() + back_off(self._refusals)
         self._refusals += 1
-
-
-def _back_off(times: int) -> float:
-    return _BACK_OFF_S[min(times, len(_BACK_OFF_S) - 1)]
 
 
 _ENDS = frozenset({EventKind.SUCCEEDED, EventKind.FAILED, EventKind.REJECTED, EventKind.GONE})
 _ATTEMPT_ENDS = _ENDS | {EventKind.RETRIED}
-
-
-def _held(trial: Trial) -> Handle:
-    if trial.handle is None:
-        message = f"{trial.id} is {trial.state} without a handle"
-        raise AssertionError(message)
-    return trial.handle

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
 
 from airflows.backends.base import Phase
 
@@ -14,7 +13,8 @@ SQUEUE_FORMAT = "%F|%K|%T|%V|%S|%e|%N|%r|%j"
 SACCT_FIELDS = "JobID,State,ExitCode,Submit,Start,End,NodeList,JobName"
 
 
-class TaskId(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class TaskId:
     """One element of an array: `4711_12`. Never the raw id, which the last element shares with the array."""
 
     array: int
@@ -51,21 +51,53 @@ class Row:
 
 
 _QUEUED = frozenset(
-    "PENDING CONFIGURING REQUEUED REQUEUE_HOLD REQUEUE_FED RESV_DEL_HOLD SPECIAL_EXIT EXPEDITING".split()
+    [
+        "PENDING",
+        "CONFIGURING",
+        "REQUEUED",
+        "REQUEUE_HOLD",
+        "REQUEUE_FED",
+        "RESV_DEL_HOLD",
+        "SPECIAL_EXIT",
+        "EXPEDITING",
+    ]
 )
 # COMPLETING hides how it ended; it is not over before that.
-_RUNNING = frozenset("RUNNING SUSPENDED STOPPED COMPLETING STAGE_OUT SIGNALING RESIZING".split())
+_RUNNING = frozenset(["RUNNING", "SUSPENDED", "STOPPED", "COMPLETING", "STAGE_OUT", "SIGNALING", "RESIZING"])
 _ENDED = frozenset(
-    "COMPLETED FAILED OUT_OF_MEMORY TIMEOUT CANCELLED DEADLINE NODE_FAIL PREEMPTED BOOT_FAIL LAUNCH_FAILED"
-    " REVOKED".split()
+    [
+        "COMPLETED",
+        "FAILED",
+        "OUT_OF_MEMORY",
+        "TIMEOUT",
+        "CANCELLED",
+        "DEADLINE",
+        "NODE_FAIL",
+        "PREEMPTED",
+        "BOOT_FAIL",
+        "LAUNCH_FAILED",
+        "REVOKED",
+    ]
 )
 TELLING = _ENDED - {"COMPLETED", "FAILED"}
 """Final states that say more than an exit code does."""
 
 STUCK = frozenset(
-    "DependencyNeverSatisfied JobHeldUser JobHeldAdmin PartitionTimeLimit PartitionNodeLimit InvalidAccount"
-    " InvalidQOS BadConstraints AccountNotAllowed QOSNotAllowed AssocMaxWallDurationPerJobLimit"
-    " QOSMaxWallDurationPerJobLimit MaxMemPerLimit".split()
+    [
+        "DependencyNeverSatisfied",
+        "JobHeldUser",
+        "JobHeldAdmin",
+        "PartitionTimeLimit",
+        "PartitionNodeLimit",
+        "InvalidAccount",
+        "InvalidQOS",
+        "BadConstraints",
+        "AccountNotAllowed",
+        "QOSNotAllowed",
+        "AssocMaxWallDurationPerJobLimit",
+        "QOSMaxWallDurationPerJobLimit",
+        "MaxMemPerLimit",
+    ]
 )
 """Reasons of pending jobs that do not go away by themselves."""
 

@@ -73,9 +73,7 @@ class Paths:
 
 def gpus_of(place: Equivalent, accelerators_per_node: int) -> int:
     """Return the GPUs that one node of a run gets here."""
-    if place.cpu or place.gpu_style == "none":
-        return 0 if place.cpu else (place.gpus or accelerators_per_node)
-    return place.gpus or accelerators_per_node
+    return 0 if place.cpu else place.gpus or accelerators_per_node
 
 
 def limit_s(timeout_s: float | None, grace_s: float) -> float:

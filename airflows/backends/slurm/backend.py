@@ -1,0 +1,323 @@
+"""The Slurm backend: arrays in, observations out. Anything it knows is in Slurm or on the shared disk."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from airflows.backends.base import Capabilities, Job, Observation, Phase, Reach
+from airflows.backends.local import environment
+from airflows.backends.local.logs import follow as follow_lines
+from airflows.backends.local.logs import last_lines
+from airflows.backends.slurm import parsing
+from airflows.backends.slurm.batches import Batches, Element, batch_name, tasks_text
+from airflows.backends.slurm.commands import Commands
+from airflows.backends.slurm.parsing import Refusal, Site
+from airflows.backends.slurm.script import Paths, Shape, directives, script
+from airflows.backends.slurm.settings import SlurmSettings
+from airflows.backends.slurm.submitting import Chunk, Submitter
+from airflows.backends.slurm.tools import install, tools_digest
+from airflows.backends.slurm.watching import Watcher
+from airflows.errors import BackendUnavailableError, SpecError, SubmitError
+from airflows.ids import Token
+from airflows.job_secrets import FILE_NAME, read_file, variable
+from airflows.train import TrainConfig
+from airflows.trial import Handle
+from airflows.yamlio import parse
+
+_COMMANDS = ("sbatch", "squeue", "scancel", "scontrol")
+_MANY_IDS = 200
+_LAG_S = 5.0
+_UNFIT = frozenset('\n\t"\\')
+
+
+class SlurmBackend:
+    """Runs trials as elements of job arrays.
+
+    Args:
+        settings: as in sweep.yaml.
+        home: `$AIRFLOWS_HOME`, which is also the root unless the settings name one.
+        clock: seconds since the epoch, UTC.
+        pause: sleeps for seconds.
+    """
+
+    name = "slurm"
+    Settings = SlurmSettings
+
+    def __init__(
+        self,
+        settings: SlurmSettings,
+        home: Path,
+        *,
+        clock: Callable[[], float] = time.time,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._settings = settings
+        self._home = home
+        self._root = (settings.root or home).expanduser().absolute()
+        self._clock = clock
+        self._pause = pause
+        self._commands = Commands(settings.patience, os.environ)
+        self._batches = Batches(self._root)
+        self._watcher = Watcher(
+            self._commands, self._batches, self._root / "claims", lambda: self._site.accounts, clock
+        )
+
+    # What it is
+
+    @property
+    def root(self) -> Path:
+        """The directory that holds launch directories, claims, snapshots and checkpoints."""
+        return self._root
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the engine needs to know."""
+        return Capabilities(
+            idempotent_submit=False,
+            max_batch=self._most_queued,
+            queues_itself=True,
+            # An sbatch that outlives its driver is ended after the patience, so nothing comes later.
+            visibility_lag_s=self._settings.patience + _LAG_S,
+            makes_mlflow_run=False,
+            slots=self._most_queued,
+            shares_host=False,
+        )
+
+    @cached_property
+    def _site(self) -> Site:
+        """What the site allows; asked once. Slurm's defaults where it does not say."""
+        try:
+            answer = self._commands.ask("scontrol", "show", "config")
+        except BackendUnavailableError:
+            return Site()
+        return parsing.site_of(answer.out)
+
+    @cached_property
+    def _most_queued(self) -> int:
+        limits = [self._site.max_jobs, self._settings.queue or self._site.max_jobs]
+        if self._site.accounts and not self._commands.missing("sacctmgr"):
+            user = pwd.getpwuid(os.getuid()).pw_name
+            try:
+                answer = self._commands.ask(
+                    "sacctmgr", "-nP", "show", "assoc", f"user={user}", "format=maxsubmit"
+                )
+            except BackendUnavailableError:
+                return min(limits)
+            limits.append(parsing.max_submit_of(answer.out) or self._site.max_jobs)
+        return max(1, min(limits))
+
+    def reach(self) -> Reach:
+        """Say whether arrays can be submitted from here now; never raises."""
+        missing = self._commands.missing(*_COMMANDS)
+        if missing:
+            return Reach(False, f"{', '.join(missing)} not found: these are the commands of a Slurm cluster.")
+        if _UNFIT & set(str(self._root)):
+            return Reach(False, f"the root {self._root} holds a character that sbatch takes for its own.")
+        if not _can_write(self._root):
+            return Reach(False, f"{self._root} cannot be written. Name another root, or set AIRFLOWS_HOME.")
+        try:
+            answer = self._commands.ask("scontrol", "show", "config")
+        except BackendUnavailableError as exc:
+            return Reach(False, str(exc))
+        if answer.code:
+            return Reach(False, f"Slurm does not answer: {parsing.last_words(answer.err)}.")
+        self.__dict__["_site"] = parsing.site_of(answer.out)
+        return Reach(True, "", tuple(self._notes()))
+
+    def _notes(self) -> Iterator[str]:
+        yield f"Slurm {self._site.version}; arrays of up to {self._site.max_array} trials."
+        yield f"{self._root} must be on a disk that all nodes share."
+        if not self._site.accounts:
+            yield "There are no accounts (slurmdbd): how a run ended is read from its exit file."
+
+    def check(self, config: TrainConfig, base_dir: Path = Path()) -> tuple[str, ...]:
+        """Return what people should know before runs of a train.yaml start here.
+
+        Args:
+            config: the train.yaml.
+            base_dir: its directory.
+
+        Raises:
+            SpecError: such a run can never start here: Slurm refuses it, or a secret is missing.
+        """
+        self._check_secrets(config)
+        wanted = config.environment
+        image = wanted.docker_image.url if wanted is not None and wanted.docker_image is not None else ""
+        if image and self._settings.container is None:
+            message = "environment.docker_image needs `container: pyxis` or `container: apptainer` here."
+            raise SpecError(message, field="backend.container")
+        self._ask_whether_it_fits(config, image)
+        if wanted is None or not wanted.dependencies or image or self._settings.environment == "isolated":
+            return ()
+        absent = environment.missing(wanted.dependencies, base_dir)
+        if not absent:
+            return ()
+        names = f"environment.dependencies names what is not installed here: {', '.join(absent)}."
+        return (f"{names} Install it, or set `environment: isolated` of the Slurm backend.",)
+
+    def _check_secrets(self, config: TrainConfig) -> None:
+        """Require all secrets in the file: a variable of the driver would have to go through Slurm."""
+        if not config.secrets:
+            return
+        path = self._home / FILE_NAME
+        kept = read_file(path)
+        absent = sorted({source for ref in config.secrets.values() if (source := variable(ref)) not in kept})
+        if absent:
+            message = f"{', '.join(absent)} is missing in {path}, from which secrets are read on the node."
+            raise SpecError(message, field="secrets", hint=f"Write {absent[0]}=… into it (mode 0600).")
+
+    def _ask_whether_it_fits(self, config: TrainConfig, image: str) -> None:
+        minutes = config.timeout_minutes
+        kind = config.compute.accelerator_type
+        timeout_s = None if minutes is None else minutes * 60.0
+        shape = Shape(config.nodes, config.accelerators_per_node, kind, timeout_s, "", image)
+        paths = self._paths("try")
+        text = script(directives("try", 1, shape, self._settings, paths), shape, self._settings, paths)
+        try:
+            answer = self._commands.submit(["--test-only"], self._inherited, stdin=text)
+        except BackendUnavailableError:
+            return
+        refused = answer.code and not answer.is_unanswered
+        if refused and parsing.refusal_of(answer.err) is Refusal.REJECTED:
+            message = f"Slurm refuses such a job: {parsing.last_words(answer.err)}."
+            raise SpecError(message, field="backend", hint="See partition, account, qos, accelerators there.")
+
+    # Starting
+
+    def submit(self, jobs: Sequence[Job]) -> Sequence[Handle | SubmitError]:
+        """Submit the jobs as few arrays; answer in their order."""
+        (self._root / "claims").mkdir(parents=True, exist_ok=True)
+        answers = self._submitter.submit(jobs)
+        self._watcher.hurry()
+        return answers
+
+    @cached_property
+    def _submitter(self) -> Submitter:
+        return Submitter(
+            commands=self._commands,
+            batches=self._batches,
+            most=self._site.max_array,
+            environment=self._inherited,
+            variables=self._variables,
+            image=self._image,
+            script_of=self._script,
+            clock=self._clock,
+        )
+
+    @cached_property
+    def _inherited(self) -> dict[str, str]:
+        return environment.current(os.environ, self._settings.inherit)
+
+    def _variables(self, job: Job) -> dict[str, str]:
+        if self._settings.environment == "current":
+            return dict(job.env)
+        config = _train_yaml(job)
+        listed = _inside(config, "environment", "dependencies")
+        dependencies = [str(item) for item in listed] if isinstance(listed, list) else []
+        directory = Path(job.env.get("CODE_SOURCE_PATH") or job.work_dir or job.launch_dir)
+        return {**environment.isolated(dependencies, directory, self._root), **job.env}
+
+    def _image(self, job: Job) -> str:
+        if self._settings.container is None:
+            return ""
+        return str(_inside(_train_yaml(job), "environment", "docker_image", "url") or "")
+
+    def _script(self, chunk: Chunk) -> str:
+        paths = self._paths(chunk.name)
+        count = len(chunk.jobs)
+        lines = directives(chunk.name, count, chunk.shape, self._settings, paths, chunk.after)
+        install(paths.tools)
+        return script(lines, chunk.shape, self._settings, paths)
+
+    def _paths(self, batch: str) -> Paths:
+        tools = self._root / "preambles" / tools_digest()
+        secrets = self._home.absolute() / FILE_NAME
+        return Paths(self._root, self._batches.directory(batch), tools, secrets, sys.executable)
+
+    def preview(self, jobs: Sequence[Job]) -> dict[str, str]:
+        """Return what the first array of these jobs would be, as file name to text; nothing is written."""
+        shape = Shape.of(jobs[0], self._image(jobs[0]))
+        same = [job for job in jobs if Shape.of(job, self._image(job)) == shape][: self._site.max_array]
+        name = batch_name([job.token for job in same])
+        paths = self._paths(name)
+        lines = directives(name, len(same), shape, self._settings, paths)
+        return {"script.sh": script(lines, shape, self._settings, paths), "tasks": tasks_text(same)}
+
+    # Finding and watching
+
+    def find(self, tokens: Sequence[Token]) -> Mapping[Token, Handle]:
+        """Return the handles of the tokens that were submitted."""
+        return self._watcher.find(tokens)
+
+    def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Observation]:
+        """Observe the runs; between two looks, which become rare when nothing changes, the last is told."""
+        return self._watcher.poll(handles)
+
+    def wait(self, timeout_s: float) -> None:
+        """Return after `timeout_s` seconds: Slurm tells nobody when something changes."""
+        self._pause(timeout_s)
+
+    # Ending
+
+    def cancel(self, handles: Sequence[Handle]) -> None:
+        """Ask runs to end: those that wait are taken out, those that run get SIGTERM and the grace time.
+
+        A run that is asked a second time, because it has not gone, is ended by Slurm.
+        """
+        if not handles:
+            return
+        tasks = [Element.of(handle).task for handle in handles]
+        for start in range(0, len(tasks), _MANY_IDS):
+            part = tasks[start : start + _MANY_IDS]
+            ids = list(_compact(part))
+            self._commands.ask("scancel", "--state=PENDING", *ids)
+            # To the batch shell alone: it passes a single SIGTERM on, and leaves an exit file.
+            self._commands.ask("scancel", "--batch", "--signal=USR2", *ids)
+        self._watcher.hurry()
+
+    # Logs
+
+    def logs(self, handle: Handle, *, node: int, follow: bool, lines: int | None = None) -> Iterator[str]:
+        """Yield the log of one node; with `follow` until the run has ended."""
+        entry = self._batches.entry(Element.of(handle))
+        if entry is None:
+            return iter(())
+        path = entry.launch_dir / "logs" / f"node_{node}.log"
+        if not follow:
+            return last_lines(path, lines)
+        return follow_lines(path, lines, lambda: self._has_ended(handle))
+
+    def _has_ended(self, handle: Handle) -> bool:
+        seen = self.poll([handle]).get(handle)
+        return seen is not None and seen.phase is Phase.ENDED
+
+
+def _compact(tasks: Iterable[parsing.TaskId]) -> Iterator[str]:
+    """Yield tasks as scancel takes them, each array once: `4711_[0-2,4]`."""
+    arrays: dict[int, list[int]] = {}
+    for task in tasks:
+        arrays.setdefault(task.array, []).append(task.index)
+    for array, indices in arrays.items():
+        yield f"{array}_[{parsing.ranges(sorted(set(indices)))}]"
+
+
+def _train_yaml(job: Job) -> object:
+    text = job.files["training_config.yaml"].decode()
+    return parse(text, file="training_config.yaml", dialect="train").value
+
+
+def _inside(tree: object, *keys: str) -> object:
+    for key in keys:
+        tree = tree.get(key) if isinstance(tree, dict) else None
+    return tree
+
+
+def _can_write(directory: Path) -> bool:
+    there = next(path for path in (directory, *directory.parents) if path.exists())
+    return there.is_dir() and os.access(there, os.W_OK | os.X_OK)

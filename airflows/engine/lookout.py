@@ -1,0 +1,164 @@
+"""What the backend says of the trials in flight, and asking it to end some; seldom while it is silent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from airflows import ids
+from airflows.backends.base import Backend, Observation, Phase
+from airflows.checkpoints import newest
+from airflows.engine.roster import Roster
+from airflows.engine.submission import Submission
+from airflows.errors import AirflowsError, BackendUnavailableError, TrackingUnavailableError
+from airflows.failures import classify
+from airflows.planner import Sighting
+from airflows.retry import NO_PROGRESS, Progress
+from airflows.trial import Handle, State, Trial
+
+_TAIL_LINES = 60
+_CANCEL_AGAIN_S = 30.0
+_BACK_OFF_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+
+
+def back_off(times: int) -> float:
+    """Return the seconds to leave somebody alone who has not answered so many times before."""
+    return _BACK_OFF_S[min(times, len(_BACK_OFF_S) - 1)]
+
+
+class Lookout:
+    """Asks one backend about one sweep.
+
+    Attributes:
+        note: what is being waited for, empty when all is well.
+    """
+
+    def __init__(
+        self,
+        sweep: str,
+        backend: Backend,
+        submission: Submission,
+        roster: Roster,
+        clock: Callable[[], float],
+    ) -> None:
+        self._sweep = ids.SweepId(sweep)
+        self._backend = backend
+        self._submission = submission
+        self._roster = roster
+        self._clock = clock
+        self._silent_until = 0.0
+        self._silences = 0
+        self._cancelled_at: dict[int, float] = {}
+        self.note = ""
+
+    def look(
+        self, in_flight: Sequence[Trial], now: float, must_go: Callable[[Trial], bool]
+    ) -> Mapping[int, Sighting]:
+        """Return what is known of trials by number; a backend that does not answer says nothing of any.
+
+        Args:
+            in_flight: the trials.
+            now: seconds since the epoch, UTC.
+            must_go: whether a trial is to be cancelled anyway.
+        """
+        if not in_flight or now < self._silent_until:
+            return {}
+        self.note = ""
+        try:
+            sightings = {**self._find(in_flight, must_go), **dict(self._poll(in_flight))}
+        except BackendUnavailableError as exc:
+            self._be_silent(exc)
+            return {}
+        self._silences = 0
+        return sightings
+
+    def cancel(self, in_flight: Iterable[Trial], now: float) -> None:
+        """Deliver cancels: at once, again after a restart, and again when a run does not go."""
+        stopping = {trial.number: trial for trial in in_flight if trial.state is State.STOPPING}
+        self._cancelled_at = {n: at for n, at in self._cancelled_at.items() if n in stopping}
+        due = [
+            trial
+            for trial in stopping.values()
+            if now >= self._cancelled_at.get(trial.number, float("-inf")) + _CANCEL_AGAIN_S
+        ]
+        if not due or now < self._silent_until:
+            return
+        try:
+            self._backend.cancel([_held(trial) for trial in due])
+        except BackendUnavailableError as exc:
+            self._be_silent(exc)
+            return
+        self._cancelled_at |= {trial.number: now for trial in due}
+
+    def _be_silent(self, exc: BackendUnavailableError) -> None:
+        """Ask the backend nothing for a while, longer each time."""
+        wait = back_off(self._silences)
+        self._silences += 1
+        self._silent_until = self._clock() + wait
+        self.note = f"{exc} Asking again in {wait:.0f} s."
+
+    def _find(self, in_flight: Sequence[Trial], must_go: Callable[[Trial], bool]) -> Mapping[int, Sighting]:
+        """Look for trials of which nobody knows whether their submission got through."""
+        submitting = {
+            ids.token(self._sweep, trial.number, trial.attempt): trial
+            for trial in in_flight
+            if trial.state is State.SUBMITTING
+        }
+        if not submitting:
+            return {}
+        found = self._backend.find(list(submitting))
+        runs = self._runs_of([t for token, t in submitting.items() if token in found], must_go)
+        sightings: dict[int, Sighting] = {}
+        for token, trial in submitting.items():
+            if token not in found:
+                sightings[trial.number] = Sighting(absent=True)
+            elif trial.number in runs:
+                sightings[trial.number] = Sighting(handle=found[token], run_id=runs[trial.number])
+        return sightings
+
+    def _runs_of(self, adopted: Sequence[Trial], must_go: Callable[[Trial], bool]) -> Mapping[int, str]:
+        """The MLflow runs of trials that a dead driver submitted; none while MLflow does not answer."""
+        overrides = {trial.number: self._roster.overrides(trial.number) for trial in adopted}
+        try:
+            return self._submission.runs(adopted, overrides)
+        except TrackingUnavailableError as exc:
+            self.note = str(exc)
+            # What is to be cancelled anyway need not wait for MLflow.
+            return {trial.number: trial.run_id for trial in adopted if must_go(trial)}
+
+    def _poll(self, in_flight: Sequence[Trial]) -> Iterator[tuple[int, Sighting]]:
+        held = {trial.handle: trial for trial in in_flight if trial.handle is not None}
+        if not held:
+            return
+        for handle, observation in self._backend.poll(list(held)).items():
+            trial = held[handle]
+            if trial.state is State.STOPPING or not _ended_badly(observation):
+                yield trial.number, Sighting(observation)
+                continue
+            verdict = classify(observation, self._tail(trial))
+            yield trial.number, Sighting(observation, verdict=verdict, progress=self._progress(trial))
+
+    def _tail(self, trial: Trial) -> list[str]:
+        """The last lines of every node's log; a log that cannot be read is no reason to stop."""
+        lines: list[str] = []
+        nodes = self._submission.nodes(self._roster.overrides(trial.number))
+        for node in reversed(range(nodes)):
+            try:
+                lines += self._backend.logs(_held(trial), node=node, follow=False, lines=_TAIL_LINES)
+            except (AirflowsError, OSError):
+                continue
+        return lines
+
+    def _progress(self, trial: Trial) -> Progress:
+        found = newest(*self._submission.checkpoints(trial.number))
+        return NO_PROGRESS if found is None else Progress(found.path, found.step)
+
+
+def _ended_badly(observation: Observation) -> bool:
+    return observation.phase is Phase.ENDED and (observation.exit_code != 0 or bool(observation.word))
+
+
+def _held(trial: Trial) -> Handle:
+    if trial.handle is None:
+        message = f"{trial.id} is {trial.state} without a handle"
+        raise AssertionError(message)
+    return trial.handle
