@@ -106,7 +106,10 @@ def classify(seen: Observation, tail: Sequence[str]) -> Verdict:
         cause, message = normalise(line), line
     else:
         cause, message = _without_error(seen, reason, lines[-1].strip() if lines else "")
-    return Verdict(reason, f"{reason}: {cause}"[:_SIGNATURE_CHARS], message[:_SIGNATURE_CHARS])
+    message = message[:_SIGNATURE_CHARS]
+    if seen.detail and seen.detail not in message:
+        message = f"{message} ({seen.detail})"
+    return Verdict(reason, f"{reason}: {cause}"[:_SIGNATURE_CHARS], message)
 
 
 def _memory_line(lines: Sequence[str]) -> str:

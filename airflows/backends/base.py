@@ -110,6 +110,7 @@ class Observation:
         ended_at: seconds since the epoch, UTC.
         host: the machine of node 0.
         resumed_from: the checkpoint the attempt started from, empty for none.
+        node: the node that failed first.
     """
 
     phase: Phase
@@ -120,6 +121,7 @@ class Observation:
     ended_at: float | None = None
     host: str = ""
     resumed_from: str = ""
+    node: int = 0
 
 
 @dataclass(frozen=True, slots=True)

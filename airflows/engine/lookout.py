@@ -134,14 +134,14 @@ class Lookout:
             if trial.state is State.STOPPING or not _ended_badly(observation):
                 yield trial.number, Sighting(observation)
                 continue
-            verdict = classify(observation, self._tail(trial))
+            verdict = classify(observation, self._tail(trial, observation.node))
             yield trial.number, Sighting(observation, verdict=verdict, progress=self._progress(trial))
 
-    def _tail(self, trial: Trial) -> list[str]:
-        """The last lines of every node's log; a log that cannot be read is no reason to stop."""
+    def _tail(self, trial: Trial, failed_first: int) -> list[str]:
+        """The last lines of every node's log, the cause last, as far as they can be read."""
         lines: list[str] = []
-        nodes = self._submission.nodes(self._roster.overrides(trial.number))
-        for node in reversed(range(nodes)):
+        nodes = range(self._submission.nodes(self._roster.overrides(trial.number)))
+        for node in [*(n for n in nodes if n != failed_first), failed_first]:
             try:
                 lines += self._backend.logs(_held(trial), node=node, follow=False, lines=_TAIL_LINES)
             except (AirflowsError, OSError):

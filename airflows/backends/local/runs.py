@@ -125,6 +125,7 @@ class Run:
             ended_at=_mtime(path),
             host=self.name.host,
             resumed_from=str(left.get("resumed_from") or ""),
+            node=int(left.get("node") or 0),
         )
 
     def _without_exit_file(self, status: int | None) -> tuple[int | None, str, str]:
