@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -11,14 +11,15 @@ from typing import Any
 
 from airflows.drivers import Owner, current_owner
 from airflows.engine.drive import Drive
-from airflows.engine.observers import Silent
+from airflows.engine.observers import Silent, Snapshot
 from airflows.engine.site import Site
 from airflows.engine.start import begin
+from airflows.ids import Token
 from airflows.ledger import Ledger, SweepRow
 from airflows.ledger.connect import connect
 from airflows.sweepfile import LoadedSweep, sweep_from_mapping
 from airflows.testing.fake import FakeBackend, FakeCluster
-from airflows.tracking import open_tracker
+from airflows.tracking import Tracker, open_tracker
 from airflows.trial import Trial
 
 BASE = {
@@ -89,6 +90,32 @@ class Watched:
         return call
 
 
+class Ticks(Silent):
+    """Looks on at a driver: calls somebody at some of its ticks, and does not let it go on for ever.
+
+    Args:
+        calls: by tick, counted from 1.
+        most: ticks after which the driver is stuck.
+    """
+
+    def __init__(self, calls: Mapping[int, Callable[[], None]] | None = None, *, most: int = 3000) -> None:
+        self._calls = calls or {}
+        self._most = most
+        self.count = 0
+        self.notes: list[str] = []
+
+    def on_tick(self, snapshot: Snapshot) -> None:
+        """Count, call, and see to it that there is an end.
+
+        Raises:
+            AssertionError: the driver is stuck.
+        """
+        self.count += 1
+        self.notes += [snapshot.note] if snapshot.note else []
+        _require(self.count <= self._most, f"no end after {self._most} ticks: {snapshot}")
+        self._calls.get(self.count, lambda: None)()
+
+
 @dataclass
 class World:
     """Everything that is still there when a driver has died.
@@ -99,6 +126,7 @@ class World:
         sweep: what is driven.
         database: URL of the ledger.
         tracking_uri: of MLflow, `none` for none.
+        tracker: in place of the one at `tracking_uri`.
         visible_after_s: how long the cluster's `find` misses a run.
         lose_replies: so many of the first driver's submissions are accepted, but answered as ambiguous.
         generation: drivers started so far.
@@ -109,6 +137,7 @@ class World:
     sweep: LoadedSweep
     database: str
     tracking_uri: str = "none"
+    tracker: Tracker | None = None
     visible_after_s: float = 0.0
     lose_replies: int = 0
     generation: int = 0
@@ -116,23 +145,49 @@ class World:
     def drive(self, boundaries: Boundaries, *, dead_for_sure: bool) -> SweepRow:
         """Start a driver as a new process would and let it drive to the end, or die."""
         self.generation += 1
-        owner = self._owner(dead_for_sure=dead_for_sure)
         opened = self.open_ledger()
-        ledger: Any = Watched(opened, WRITES, boundaries)
-        fake = FakeBackend(self.cluster, self.home / "root", visible_after_s=self.visible_after_s)
+        fake = self.connect()
         if self.generation == 1:
             fake.lose_replies = self.lose_replies
-        backend: Any = Watched(fake, CALLS, boundaries)
-        tracker: Any = Watched(
-            open_tracker(self.tracking_uri, self.home, clock=self.cluster.clock), TRACKING, boundaries
-        )
-        site = Site(self.home, self.sweep, ledger, backend, tracker)
+        site = self.site(fake, opened, boundaries)
         try:
-            begun = begin(site, now=self.cluster.clock())
-            drive = Drive(site, Silent(), clock=self.cluster.clock, owner=owner)
-            return drive.run(begun.row.id)
+            row = begin(site, now=self.cluster.clock()).row
+            return self.driving(site, owner=self.owner(dead_for_sure=dead_for_sure)).run(row.id)
         finally:
             opened.close()
+
+    def connect(self) -> FakeBackend:
+        """Connect to the cluster anew."""
+        return FakeBackend(self.cluster, self.home / "root", visible_after_s=self.visible_after_s)
+
+    def site(
+        self,
+        backend: FakeBackend | None = None,
+        ledger: Ledger | None = None,
+        boundaries: Boundaries | None = None,
+    ) -> Site:
+        """Return what a process works with; at one of the boundaries it dies."""
+        tracker = self.tracker or open_tracker(self.tracking_uri, self.home, clock=self.cluster.clock)
+        parts: list[Any] = [ledger or self.ledger, backend or self.connect(), tracker]
+        if boundaries is not None:
+            parts = [
+                Watched(part, names, boundaries)
+                for part, names in zip(parts, (WRITES, CALLS, TRACKING), strict=True)
+            ]
+        return Site(self.home, self.sweep, *parts)
+
+    def begin(self) -> str:
+        """Write the sweep into the ledger, or find it there; return its id."""
+        return begin(self.site(), now=self.cluster.clock()).row.id
+
+    def driving(self, site: Site, ticks: Ticks | None = None, **fields: Any) -> Drive:
+        """Return what drives the sweep at the cluster's time."""
+        return Drive(site, ticks or Ticks(), clock=self.cluster.clock, **fields)
+
+    @property
+    def submitted_twice(self) -> list[Token]:
+        """The attempts that were handed to the cluster more than once."""
+        return [token for token, times in Counter(self.cluster.submissions).items() if times > 1]
 
     def open_ledger(self) -> Ledger:
         """Open the ledger anew; whoever asks closes it."""
@@ -147,7 +202,7 @@ class World:
         """Give the looker's connection back."""
         self.ledger.close()
 
-    def _owner(self, *, dead_for_sure: bool) -> Owner:
+    def owner(self, *, dead_for_sure: bool) -> Owner:
         """An owner whose process is proven dead as soon as anybody asks, or one nobody can ask about."""
         here = current_owner()
         if dead_for_sure:
@@ -185,8 +240,7 @@ def check(world: World, sweep: str) -> None:
     Raises:
         AssertionError: something was lost, run twice, or told differently.
     """
-    twice = [token for token, times in Counter(world.cluster.submissions).items() if times > 1]
-    _require(not twice, f"submitted twice: {twice}")
+    _require(not world.submitted_twice, f"submitted twice: {world.submitted_twice}")
     ledger = world.ledger
     trials = ledger.trials(sweep)
     unended = [trial.id for trial in trials if not (trial.state.is_final and trial.closed)]

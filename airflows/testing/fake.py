@@ -106,6 +106,9 @@ class FakeBackend:
         away: every call raises `BackendUnavailableError` while it is set.
         lose_replies: that many further submissions are accepted, but answered as ambiguous.
         visible_after_s: `find` misses runs younger than this.
+        refuse: returns what is answered to a job that is not accepted.
+        on_submit: what happens while a submission is on its way, before anything is accepted.
+        waited: the seconds of each `wait`.
     """
 
     name = "fake"
@@ -119,6 +122,9 @@ class FakeBackend:
         self.visible_after_s = visible_after_s
         self.away = False
         self.lose_replies = 0
+        self.refuse: Callable[[Job], SubmitError | None] = lambda _job: None
+        self.on_submit: Callable[[], None] = lambda: None
+        self.waited: list[float] = []
 
     @property
     def capabilities(self) -> Capabilities:
@@ -155,7 +161,8 @@ class FakeBackend:
     def submit(self, jobs: Sequence[Job]) -> Sequence[Handle | SubmitError]:
         """Accept the jobs; a token that runs already is run again, as a careless cluster would."""
         self._answer()
-        return [self._accept(job) for job in jobs]
+        self.on_submit()
+        return [self.refuse(job) or self._accept(job) for job in jobs]
 
     def _accept(self, job: Job) -> Handle | SubmitError:
         cluster = self._cluster
@@ -207,6 +214,7 @@ class FakeBackend:
 
     def wait(self, timeout_s: float) -> None:
         """Move the clock on instead of waiting."""
+        self.waited.append(timeout_s)
         self._cluster.clock.advance(max(timeout_s, 0.05))
 
     def _token(self, handle: Handle) -> Token:

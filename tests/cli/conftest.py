@@ -73,6 +73,7 @@ class Cli:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=PATIENCE_S,
             check=False,
         )

@@ -1,17 +1,22 @@
-"""A ledger with a sweep in it, on SQLite and on PostgreSQL; and how an error of a ledger must read."""
+"""A ledger with a sweep in it, on SQLite and on PostgreSQL; how its errors must read; worlds to drive in."""
 
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
 from airflows import ids
+from airflows.backends.base import Job
 from airflows.drivers import Owner
 from airflows.errors import LedgerError
 from airflows.ledger import Change, Lease, Ledger, PointRow, SweepRow, SweepState, Wish, schema
 from airflows.ledger.connect import connect
+from airflows.testing.crash import World, make_world
+from airflows.testing.fake import Script
 from airflows.trial import Event, EventKind, Handle, Reason, Trial, advance
 
 NOW = 1_700_000_000.0
@@ -176,3 +181,22 @@ def refusal(is_clear) -> Callable[..., LedgerError]:
         return caught.value
 
     return refuse
+
+
+@pytest.fixture
+def make(tmp_path: Path, database_url: str) -> Iterator[Callable[..., World]]:
+    """Make a world, on SQLite and on PostgreSQL; keywords are keys of the sweep file."""
+    made: list[World] = []
+
+    def one(
+        scripts: Callable[[Job], Script] = lambda _job: Script(),
+        fields: dict[str, Any] | None = None,
+        **tree: Any,
+    ) -> World:
+        world = make_world(tmp_path, scripts=scripts, tree=tree, database=database_url, **(fields or {}))
+        made.append(world)
+        return world
+
+    yield one
+    for world in made:
+        world.close()

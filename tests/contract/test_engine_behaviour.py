@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
@@ -15,12 +13,10 @@ from airflows.engine.drive import Drive
 from airflows.engine.observers import Silent
 from airflows.engine.reopen import reopen
 from airflows.engine.results import gather
-from airflows.engine.site import Site
 from airflows.errors import LeaseHeldError
 from airflows.ledger import SweepState, Wish
-from airflows.testing.crash import Boundaries, Died, World, check, make_world
-from airflows.testing.fake import FakeBackend, Script
-from airflows.tracking import open_tracker
+from airflows.testing.crash import Boundaries, Died, World, check
+from airflows.testing.fake import Script
 from airflows.trial import Reason, State
 
 TWENTY = {"space": {"parameters.lr": [round(0.1 + k / 100, 2) for k in range(20)]}}
@@ -35,28 +31,8 @@ TRACEBACK = (
 Make = Callable[..., World]
 
 
-@pytest.fixture
-def make(tmp_path: Path, database_url: str) -> Iterator[Callable[..., World]]:
-    """Make a world, on SQLite and on PostgreSQL."""
-    made: list[World] = []
-
-    def one(scripts: Callable[[Job], Script] = lambda _job: Script(), **tree: Any) -> World:
-        made.append(make_world(tmp_path, scripts=scripts, tree=tree, database=database_url))
-        return made[-1]
-
-    yield one
-    for world in made:
-        world.close()
-
-
 def run(world: World) -> str:
     return world.drive(Boundaries(), dead_for_sure=True).id
-
-
-def site_of(world: World) -> Site:
-    backend = FakeBackend(world.cluster, world.home / "root")
-    tracker = open_tracker("none", world.home)
-    return Site(world.home, world.sweep, world.ledger, backend, tracker)
 
 
 def test_a_run_accepted_before_the_crash_is_adopted_and_not_submitted_again(make: Make) -> None:
@@ -80,7 +56,7 @@ def test_a_second_driver_is_told_who_drives(make: Make) -> None:
     """O10: one owner; the other learns host, pid and since when."""
     world = make()
     sweep = run(world)
-    site = site_of(world)
+    site = world.site()
     drive = Drive(site, Silent(), clock=time.time)
     site.ledger.hold(sweep, drive.owner, now=time.time(), ttl_s=30, token="first")
 
@@ -108,7 +84,7 @@ def test_identical_failures_stop_the_sweep_and_resume_continues_after_the_fix(ma
     assert re.search(r"the first [3-6] trials to fail all ended alike", row.message)
 
     fixed.append(True)
-    site = site_of(world)
+    site = world.site()
     reopen(site, row, failed=True, code="", now=world.cluster.clock())
     ended = Drive(site, Silent(), clock=world.cluster.clock).run(sweep)
     assert ended.state is SweepState.SUCCEEDED
@@ -153,7 +129,7 @@ def test_a_backend_that_does_not_answer_changes_nothing(make: Make) -> None:
         world.drive(Boundaries(14), dead_for_sure=True)
     sweep = world.ledger.sweeps()[0].id
     before = world.ledger.trials(sweep)
-    site = site_of(world)
+    site = world.site()
     site.backend.away = True
     drive = Drive(site, Silent(), clock=world.cluster.clock)
     lease = site.ledger.hold(sweep, drive.owner, now=world.cluster.clock(), ttl_s=30, token="t")
