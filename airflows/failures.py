@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from airflows.backends.base import Observation
 from airflows.trial import Reason
@@ -99,6 +99,7 @@ def classify(seen: Observation, tail: Sequence[str]) -> Verdict:
         tail: the last lines of its logs, oldest first, those of the node that failed first at the end.
     """
     lines = [line for line in map(_as_text, tail) if line]
+    seen = replace(seen, detail=_as_text(" ".join(seen.detail.split()))[:_SIGNATURE_CHARS])
     memory = _memory_line(lines)
     reason = _reason(seen, memory)
     line = (memory if reason is Reason.OUT_OF_MEMORY else "") or last_error(lines)

@@ -233,10 +233,7 @@ class Launcher:
 
     def _keep_code(self, digest: str) -> None:
         """Find or make the snapshot of the base, and those of trials with other code."""
-        if self.base.config.code_source is None:
-            where = f"The command runs in {self.base_dir}, since no code_source is given"
-            self.notices = (f"{where}: on AI Runtime it would run in an empty directory.",)
-        else:
+        if self.base.config.code_source is not None:
             self.code = self._kept(self.base.config, digest) if digest else self._packed(self.base.config)
             self.notices = self.code.notices
         recorded = self._read_codes()

@@ -16,6 +16,9 @@ from airflows.ledger.records import Wish
 from airflows.retry import NO_PROGRESS, Progress, RetryPolicy, after_failure
 from airflows.trial import Event, EventKind, Handle, Reason, State, Trial
 
+CANCELLED = "CANCELLED"
+"""A scheduler's word for a run that a person ended there; our own cancels are asked for before."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -94,6 +97,8 @@ class Rules:
             submitted again.
         idempotent: submitting again is safe at once.
         backend: the backend's name, written with each attempt.
+        queue: most trials in flight on a backend that queues by itself and is given them whole, so that they
+            run to their ends with no driver alive; 0 where it does not.
     """
 
     limits: Limits
@@ -102,6 +107,7 @@ class Rules:
     settle_s: float
     idempotent: bool
     backend: str
+    queue: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +153,7 @@ class Plan:
         events: transitions to write, at most one a trial.
         claims: PENDING trials to claim (write first) and then submit.
         resubmits: SUBMITTING trials to submit again after writing RECLAIMED.
+        throttle: most of those submitted now that may run at once, where the backend sees to it; 0 elsewhere.
         halt: why the sweep halts now, empty when it does not.
         spent: the halt is a spending limit, so the sweep ends as stopped rather than failed.
         done: nothing is left to do.
@@ -155,6 +162,7 @@ class Plan:
     events: list[tuple[Trial, Event]] = field(default_factory=list)
     claims: list[Trial] = field(default_factory=list)
     resubmits: list[Trial] = field(default_factory=list)
+    throttle: int = 0
     halt: str = ""
     spent: bool = False
     done: bool = False
@@ -166,6 +174,7 @@ def plan(view: View) -> Plan:
     _follow(view, made)
     made.halt, made.spent = _halting(view, made)
     _stop(view, made)
+    _take_back(view, made)
     _place(view, made)
     made.done = _is_done(view, made)
     return made
@@ -214,6 +223,9 @@ def _next_event(view: View, trial: Trial, seen: Sighting) -> Event | None:
         return Event(EventKind.SUCCEEDED, view.now, facts=facts)
     if trial.state is State.STOPPING:
         return Event(EventKind.GONE, view.now, trial.reason, facts=facts)
+    if observation.word == CANCELLED:
+        # Somebody wanted it: it is seen gone at the next look.
+        return Event(EventKind.STOP_ASKED, view.now, Reason.USER, "It was cancelled outside of airflows.")
     if seen.verdict is None:
         return None
     failed = after_failure(trial, seen.verdict, seen.progress, view.rules.retry, view.now)
@@ -263,7 +275,7 @@ def is_first_failure(trial: Trial, event: Event) -> bool:
 
 def _spent(view: View) -> tuple[str, bool] | None:
     limits, tally = view.rules.limits, view.tally
-    waits = view.waiting > 0 or not view.exhausted
+    waits = view.waiting > 0 or not view.exhausted or bool(_queued(view))
     if not waits and not (limits.cancels and view.in_flight):
         return None
     # The started ones have their retries, which is no reason to start others.
@@ -276,6 +288,21 @@ def _spent(view: View) -> tuple[str, bool] | None:
     if limits.accelerator_s and used >= limits.accelerator_s:
         return "the accelerator-hours are used up (limits.accelerator_hours)", True
     return None
+
+
+def _queued(view: View) -> list[Trial]:
+    """Return the trials that wait on a backend that was given all of them."""
+    return [trial for trial in view.in_flight if view.rules.queue and trial.state is State.QUEUED]
+
+
+def _take_back(view: View, made: Plan) -> None:
+    """Take those that still wait out of the backend's queue once nothing new may start."""
+    if not (view.halted or made.halt) or view.wish in {Wish.STOP, Wish.PAUSED}:
+        return
+    moved = {trial.number for trial, _ in made.events}
+    for trial in _queued(view):
+        if trial.number not in moved:
+            made.events.append((trial, Event(EventKind.STOP_ASKED, view.now, Reason.MOVED)))
 
 
 def _stop(view: View, made: Plan) -> None:
@@ -304,8 +331,11 @@ def _place(view: View, made: Plan) -> None:
     if view.wish is not Wish.RUN or view.halted or made.halt:
         return
     freed = sum(event.kind in _LEAVES for _, event in made.events)
-    limits = view.rules.limits
+    limits, queue = view.rules.limits, view.rules.queue
     room = limits.concurrent - (len(view.in_flight) - freed)
+    if queue:
+        made.throttle = max(1, room + len(made.resubmits))
+        room = max(room, queue - (len(view.in_flight) - freed)) if room > 0 else 0
     fresh_left = None if not limits.trials else limits.trials - view.tally.started
     cancelled = {trial.number for trial, _ in made.events}
     for trial in view.ready:

@@ -97,6 +97,8 @@ def begun_lines(begun: Begun, driving: Drive, *, detached: bool) -> list[str]:
     lines = [f"{row.id}: {what}; {total} on {row.backend}, {site.room} at a time."]
     if begun.is_new:
         lines += [f"note: {note}" for note in site.backend.check(site.sweep.base.config, site.base_dir)]
+    if begun.is_new:
+        lines = [*(f"note: {notice}" for notice in begun.notices), *lines]
     if not detached and not row.single:
         lines.append(f"Look on from elsewhere: airflows watch {row.id}")
     return lines

@@ -151,4 +151,5 @@ class Drive:
             settle_s=can.visibility_lag_s,
             idempotent=can.idempotent_submit,
             backend=site.backend.name,
+            queue=can.slots if can.queues_itself else 0,
         )

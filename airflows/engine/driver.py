@@ -131,7 +131,7 @@ class Driver:
         made = plan(self._view(now))
         claimed = self._write(made, now)
         self._lookout.cancel(self._roster.in_flight.values(), now)
-        self._submit(claimed, now)
+        self._submit(claimed, now, made.throttle)
         self._scoring.work(self._ledger, self._lease, now, idle=made.done)
         self._observer.on_tick(self.snapshot(now))
         if self._only_cancels and self._wish is not Wish.STOP and not self._has_cancels():
@@ -203,7 +203,7 @@ class Driver:
     def _expand(self) -> None:
         if self._halted or self._wish is not Wish.RUN or self._only_cancels:
             return
-        enough = self._rules.limits.concurrent + _CHUNK // 2
+        enough = max(self._rules.limits.concurrent, self._rules.queue) + _CHUNK // 2
         while not self._source.is_exhausted and self._roster.waiting < enough:
             chunk = self._source.next(_CHUNK)
             self._ledger.add_points(self._lease, chunk.points, chunk.trials, **chunk.progress)
@@ -238,7 +238,7 @@ class Driver:
         if self._clock() < self._place_from:
             return []
         fresh = None if not limits.trials else limits.trials - self._roster.tally.started
-        return self._roster.ready(now, max(1, limits.concurrent), fresh)
+        return self._roster.ready(now, max(1, limits.concurrent, self._rules.queue), fresh)
 
     def _token(self, trial: Trial) -> ids.Token:
         return ids.token(ids.SweepId(self._row.id), trial.number, trial.attempt)
@@ -304,7 +304,7 @@ class Driver:
             self._cancels.discard(change.after.number)
         self._roster.move(change.before, change.after, change.event)
 
-    def _submit(self, claimed: Sequence[Trial], now: float) -> None:
+    def _submit(self, claimed: Sequence[Trial], now: float, throttle: int) -> None:
         size = self._backend.capabilities.max_batch
         error: AirflowsError | None = None
         for start in range(0, len(claimed), size):
@@ -313,7 +313,7 @@ class Driver:
                 outcome = self._submission.hold_back(batch, str(error))
             else:
                 overrides = {trial.number: self._roster.overrides(trial.number) for trial in batch}
-                outcome = self._submission.submit(batch, overrides, now)
+                outcome = self._submission.submit(batch, overrides, now, throttle)
             self._apply([self._change(trial, event) for trial, event in outcome.events])
             error = error or outcome.error
             self._heed(outcome)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,9 +73,10 @@ def start(
         TrackingUnavailableError: MLflow does not answer; nothing was written, or nothing is lost.
     """
     site = open_site(loaded, home)
-    require_backend(site)
+    notices = require_backend(site)
     code = site.prepare_code()
     begun = begin(site, now=time.time(), new=new, instance=instance, code=code)
+    begun = replace(begun, notices=notices)
     return _driven(site, begun, observer, drive=drive, on_begun=on_begun)
 
 
@@ -106,21 +108,24 @@ def resume(
         ConflictError: a change that makes it another sweep.
         LeaseHeldError: somebody else drives it.
     """
-    ledger = open_ledger(home, create=False)
-    row, _, _ = ledger.resolve(sweep)
+    with closing(open_ledger(home, create=False)) as ledger:
+        row, _, _ = ledger.resolve(sweep)
     changes = [*sets, *([] if trials is None else [f"search.trials={trials}"])]
     loaded = reload(row, tuple(changes))
     if loaded.definition_digest != row.definition:
         message = f"these changes would make {row.id} another sweep: its points, search or base differ."
         raise ConflictError(message, hint="Start another one instead: airflows sweep FILE --new")
     site = open_site(loaded, home)
-    require_backend(site)
-    require_same_store(site, row)
-    _require_same_backend(site, row)
-    code = site.prepare_code() if failed else row.code
-    row = reopen(site, row, failed=failed, code=code, now=time.time())
-    begun = Begun(row, is_new=False)
-    return _driven(site, begun, observer, drive=drive, on_begun=on_begun)
+    try:
+        require_backend(site)
+        require_same_store(site, row)
+        _require_same_backend(site, row)
+        code = site.prepare_code() if failed else row.code
+        row = reopen(site, row, failed=failed, code=code, now=time.time())
+        begun = Begun(row, is_new=False)
+        return _driven(site, begun, observer, drive=drive, on_begun=on_begun)
+    finally:
+        site.ledger.close()
 
 
 def _require_same_backend(site: Site, row: SweepRow) -> None:
@@ -164,13 +169,13 @@ def cancel(wanted: Sequence[str], *, home: Path, where: Mapping[str, Any] | None
         home: `$AIRFLOWS_HOME`.
         where: override key to value; of each sweep only the trials that have these.
     """
-    ledger = open_ledger(home, create=False)
     outcome = CancelOutcome()
-    for text in wanted:
-        try:
-            outcome.cancelled += _cancel_one(ledger, home, text, where)
-        except AirflowsError as exc:
-            outcome.failed.append((text, str(exc)))
+    with closing(open_ledger(home, create=False)) as ledger:
+        for text in wanted:
+            try:
+                outcome.cancelled += _cancel_one(ledger, home, text, where)
+            except AirflowsError as exc:
+                outcome.failed.append((text, str(exc)))
     return outcome
 
 
@@ -225,15 +230,21 @@ def _carry_out(ledger: Ledger, home: Path, row: SweepRow, *, whole: bool) -> Non
 
 
 def _drive_cancels(home: Path, row: SweepRow, deadline: float, *, whole: bool) -> str:
-    """Drive what is to be cancelled until it is gone or time is up; return what was waited for."""
+    """Drive what is to be cancelled until it is gone or time is up; return what was waited for.
+
+    Raises:
+        ConflictError: somebody else wants the whole sweep to go on.
+    """
     site = open_site(reload(row), home)
     drive = Drive(site, Silent(), only_cancels=not whole)
     timer = threading.Timer(max(0.0, deadline - time.monotonic()), drive.pause)
     timer.daemon = True
     timer.start()
     try:
-        if not whole or site.ledger.sweep(row.id).wish is Wish.STOP:
-            drive.run(row.id)
+        if whole and site.ledger.sweep(row.id).wish is not Wish.STOP:
+            message = f"{row.id} was resumed before it was cancelled."
+            raise ConflictError(message)
+        drive.run(row.id)
     finally:
         timer.cancel()
         site.ledger.close()
@@ -241,9 +252,9 @@ def _drive_cancels(home: Path, row: SweepRow, deadline: float, *, whole: bool) -
 
 
 def _is_carried_out(ledger: Ledger, sweep: str, *, whole: bool) -> bool:
-    if whole:
-        return ledger.sweep(sweep).ended_at is not None
-    return not ledger.cancel_requests(sweep)
+    # Nothing runs in a sweep that has ended, whatever waits there for a resume.
+    has_ended = ledger.sweep(sweep).ended_at is not None
+    return has_ended or not (whole or ledger.cancel_requests(sweep))
 
 
 def driver_of(row: SweepRow) -> Owner | None:

@@ -19,10 +19,12 @@ class Begun:
     Attributes:
         row: as it stands now.
         is_new: this call made it; else it was there already.
+        notices: what people should know before the first trial.
     """
 
     row: SweepRow
     is_new: bool
+    notices: tuple[str, ...] = ()
 
 
 def begin(site: Site, *, now: float, new: bool = False, instance: str = "", code: str = "") -> Begun:
@@ -156,6 +158,9 @@ def require_backend(site: Site) -> tuple[str, ...]:
     if not reach.available:
         message = f"backend {site.backend.name} cannot be used: {reach.why_not}"
         raise BackendUnavailableError(message, hint="`airflows backends` shows what can.")
-    notes = site.backend.check(site.sweep.base.config, site.base_dir)
+    notes = list(site.backend.check(site.sweep.base.config, site.base_dir))
     site.tracker.check()
+    if site.sweep.base.config.code_source is None:
+        where = f"The command runs in {site.base_dir}, since no code_source is given"
+        notes.append(f"{where}: on AI Runtime it would run in an empty directory.")
     return tuple(notes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -97,9 +97,13 @@ class Submission:
         return self._launcher.checkpoints(number)
 
     def submit(
-        self, trials: Sequence[Trial], overrides: Mapping[int, Mapping[str, Any]], now: float
+        self,
+        trials: Sequence[Trial],
+        overrides: Mapping[int, Mapping[str, Any]],
+        now: float,
+        throttle: int = 0,
     ) -> Outcome:
-        """Submit claimed trials as one batch.
+        """Submit claimed trials as one batch, of which `throttle` may run at once (0 for all).
 
         Whatever fails before the backend is asked leaves its trials UNSENT, so nothing is ever in doubt
         that need not be.
@@ -116,7 +120,7 @@ class Submission:
         jobs = self._make_jobs(trials, overrides, runs, now, outcome)
         if jobs and outcome.error is None:
             self._check_lease()
-            self._hand_over(jobs, runs, outcome)
+            self._hand_over([(t, replace(job, throttle=throttle)) for t, job in jobs], runs, outcome)
         elif jobs:
             outcome.events += [(t, self._unsent(t, now, "", runs.get(t.number, ""))) for t, _ in jobs]
         return outcome

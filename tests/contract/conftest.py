@@ -188,14 +188,9 @@ def make(tmp_path: Path, database_url: str) -> Iterator[Callable[..., World]]:
     """Make a world, on SQLite and on PostgreSQL; keywords are keys of the sweep file."""
     made: list[World] = []
 
-    def one(
-        scripts: Callable[[Job], Script] = lambda _job: Script(),
-        fields: dict[str, Any] | None = None,
-        **tree: Any,
-    ) -> World:
-        world = make_world(tmp_path, scripts=scripts, tree=tree, database=database_url, **(fields or {}))
-        made.append(world)
-        return world
+    def one(scripts: Callable[[Job], Script] = lambda _job: Script(), **tree: Any) -> World:
+        made.append(make_world(tmp_path, scripts=scripts, tree=tree, database=database_url))
+        return made[-1]
 
     yield one
     for world in made:

@@ -13,6 +13,7 @@ from airflows.engine.drive import Drive
 from airflows.engine.observers import Silent
 from airflows.engine.reopen import reopen
 from airflows.engine.results import gather
+from airflows.engine.start import require_backend
 from airflows.errors import LeaseHeldError
 from airflows.ledger import SweepState, Wish
 from airflows.testing.crash import Boundaries, Died, World, check
@@ -190,3 +191,12 @@ def test_the_same_file_attaches_to_its_sweep_and_a_finished_one_runs_nothing(mak
 
     assert run(world) == first
     assert len(world.cluster.submissions) == 3
+
+
+def test_running_beside_the_file_is_said_before_the_first_trial(make: Make) -> None:
+    """On AI Runtime the command would start in an empty launch directory."""
+    site = make().site()
+
+    (notice,) = require_backend(site)
+    assert str(site.base_dir) in notice
+    assert "on AI Runtime" in notice

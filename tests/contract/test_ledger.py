@@ -187,6 +187,18 @@ def test_wishes_are_counted(book):
     assert book.ledger.wishes(sweep) == (Wish.STOP, 2)
 
 
+def test_a_driver_does_not_overwrite_a_persons_stop(book):
+    sweep = book.open()[0].sweep
+    book.ledger.update_sweep(book.lease, wish=Wish.HALT, halted="stopped: x")
+    assert book.ledger.wishes(sweep)[0] is Wish.HALT
+
+    book.ledger.wish(sweep, Wish.STOP)
+    book.ledger.update_sweep(book.lease, wish=Wish.PAUSED, message="m")
+    book.ledger.apply(book.lease, [], sweep={"halted": "stopped: y"})
+    row = book.ledger.sweep(sweep)
+    assert (row.wish, row.message, row.halted) == (Wish.STOP, "m", "stopped: y")
+
+
 def test_requests_to_cancel_name_what_is_not_final(book):
     zero, one, _ = book.open()
     book.move(book.run(one), EventKind.SUCCEEDED)

@@ -72,6 +72,18 @@ def test_a_trial_that_moved_on_is_stale_and_nothing_is_written(book):
     assert book.everything() == before
 
 
+def test_columns_of_the_sweep_are_written_with_the_transitions_or_not_at_all(book):
+    zero = book.open()[0]
+    stale = book.change(zero, EventKind.CLAIMED)
+    book.ledger.apply(book.lease, [stale], sweep={"state": SweepState.FAILED, "message": "one"})
+    assert book.ledger.sweep(zero.sweep).message == "one"
+    before = book.everything()
+
+    with pytest.raises(StaleTrialError):
+        book.ledger.apply(book.lease, [stale], sweep={"message": "two"})
+    assert book.everything() == before
+
+
 def test_the_same_transition_twice_is_stale(book):
     change = book.change(book.open()[0], EventKind.CLAIMED)
     book.ledger.apply(book.lease, [change])

@@ -150,6 +150,17 @@ def test_what_the_backend_adds_is_shown_when_the_log_names_no_error():
     assert found.message == "node gpu-7 stopped answering"
 
 
+def test_what_the_backend_adds_stands_beside_the_error():
+    lines = ["ValueError: x"]
+
+    assert (
+        classify(ended(1, "", "node 3 failed first"), lines).message == "ValueError: x (node 3 failed first)"
+    )
+    assert classify(ended(1, "", "two\nlines\0"), lines).message == "ValueError: x (two lines)"
+    # It tells trials apart, not causes.
+    assert classify(ended(1, "", "node 3"), lines).signature == classify(ended(1), lines).signature
+
+
 def test_an_empty_log_still_says_how_it_ended():
     assert classify(ended(9), []).message == "exit code 9"
     assert classify(ended(9), ["", "   "]).signature == "error: exit code 9"
@@ -244,14 +255,15 @@ def test_a_signature_holds_no_number_and_is_short(text):
     assert len(levelled) <= 300
 
 
-@given(st.lists(st.text(max_size=200), max_size=8), st.integers(-64, 255) | st.none())
-def test_any_log_gives_words_a_ledger_can_keep(lines, exit_code):
-    found = classify(ended(exit_code), lines)
+@given(st.lists(st.text(max_size=200), max_size=8), st.integers(-64, 255) | st.none(), st.text(max_size=400))
+def test_any_log_gives_words_a_ledger_can_keep(lines, exit_code, detail):
+    found = classify(ended(exit_code, "", detail), lines)
 
     assert found.signature
     assert found.message
+    assert len(found.signature) <= 300
     for text in (found.signature, found.message):
-        assert len(text) <= 300
+        assert len(text) <= 610
         assert not set(text) & NOT_KEPT
         text.encode("utf-8")
 

@@ -60,6 +60,25 @@ def test_a_retry_waits_until_it_is_due_and_then_goes_first():
     assert roster.next_due() is None
 
 
+def test_only_so_many_that_never_started_are_handed_out():
+    roster = filled()
+    again = [move(roster, start(roster, each), EventKind.RETRIED) for each in roster.ready(NOW, 2)]
+
+    assert numbers(roster.ready(NOW, 9, fresh=0)) == numbers(again) == [0, 1]
+    assert numbers(roster.ready(NOW, 9, fresh=1)) == [0, 1, 2]
+    assert numbers(roster.ready(NOW, 9, fresh=None)) == [0, 1, 2, 3, 4]
+
+
+def test_a_clock_that_is_set_back_loses_no_retry():
+    roster = filled(1)
+    move(roster, start(roster, roster.ready(NOW, 1)[0]), EventKind.RETRIED, changes={"not_before": NOW + 10})
+
+    assert numbers(roster.ready(NOW + 10, 9)) == [0]
+    assert numbers(roster.ready(NOW - 3600, 9)) == []
+    assert roster.next_due() == NOW + 10
+    assert numbers(roster.ready(NOW + 10, 9)) == [0]
+
+
 def test_what_is_in_flight_is_kept_and_what_ended_is_forgotten():
     roster = filled(2)
     zero, one = (start(roster, each) for each in roster.ready(NOW, 2))

@@ -33,6 +33,7 @@ from airflows.yamlio import parse
 _COMMANDS = ("sbatch", "squeue", "scancel", "scontrol")
 _MANY_IDS = 200
 _LAG_S = 5.0
+_OVERDUE_S = 10.0
 _UNFIT = frozenset('\n\t"\\')
 
 
@@ -64,8 +65,14 @@ class SlurmBackend:
         self._pause = pause
         self._commands = Commands(settings.patience, os.environ)
         self._batches = Batches(self._root)
+        self._cancelled_at: dict[Handle, float] = {}
         self._watcher = Watcher(
-            self._commands, self._batches, self._root / "claims", lambda: self._site.accounts, clock
+            self._commands,
+            self._batches,
+            self._root / "claims",
+            lambda: self._site.accounts,
+            lambda: self._site.min_job_age_s,
+            clock,
         )
 
     # What it is
@@ -188,6 +195,11 @@ class SlurmBackend:
             message = f"Slurm refuses such a job: {parsing.last_words(answer.err)}."
             raise SpecError(message, field="backend", hint="See partition, account, qos, accelerators there.")
 
+    def room_for(self, config: TrainConfig) -> int:
+        """Return how many runs may be in Slurm's queue: it sees itself to how many run at once."""
+        del config
+        return self._most_queued
+
     # Starting
 
     def submit(self, jobs: Sequence[Job]) -> Sequence[Handle | SubmitError]:
@@ -242,8 +254,10 @@ class SlurmBackend:
 
     def preview(self, jobs: Sequence[Job]) -> dict[str, str]:
         """Return what the first array of these jobs would be, as file name to text; nothing is written."""
-        shape = Shape.of(jobs[0], self._image(jobs[0]))
-        same = [job for job in jobs if Shape.of(job, self._image(job)) == shape][: self._site.max_array]
+        throttle = jobs[0].throttle if jobs[0].throttle < len(jobs) else 0
+        shapes = [Shape.of(job, self._image(job), throttle) for job in jobs]
+        shape = shapes[0]
+        same = [job for job, one in zip(jobs, shapes, strict=True) if one == shape][: self._site.max_array]
         name = batch_name([job.token for job in same])
         paths = self._paths(name)
         lines = directives(name, len(same), shape, self._settings, paths)
@@ -268,18 +282,28 @@ class SlurmBackend:
     def cancel(self, handles: Sequence[Handle]) -> None:
         """Ask runs to end: those that wait are taken out, those that run get SIGTERM and the grace time.
 
-        A run that is asked a second time, because it has not gone, is ended by Slurm.
+        One that should have gone long ago, and is asked again, is ended by Slurm.
         """
-        if not handles:
-            return
+        now = self._clock()
+        patience_s = self._settings.grace + _OVERDUE_S
+        overdue = [h for h in handles if now - self._cancelled_at.setdefault(h, now) > patience_s]
+        asked = [handle for handle in handles if handle not in set(overdue)]
+        self._scancel(asked, "--state=PENDING")
+        # To the batch shell alone: it passes a single SIGTERM on, and leaves an exit file.
+        self._scancel(asked, "--batch", "--signal=USR2")
+        self._scancel(overdue)
+        if handles:
+            self._watcher.hurry()
+
+    def _scancel(self, handles: Sequence[Handle], *options: str) -> None:
         tasks = [Element.of(handle).task for handle in handles]
         for start in range(0, len(tasks), _MANY_IDS):
-            part = tasks[start : start + _MANY_IDS]
-            ids = list(_compact(part))
-            self._commands.ask("scancel", "--state=PENDING", *ids)
-            # To the batch shell alone: it passes a single SIGTERM on, and leaves an exit file.
-            self._commands.ask("scancel", "--batch", "--signal=USR2", *ids)
-        self._watcher.hurry()
+            ids = _compact(tasks[start : start + _MANY_IDS])
+            answer = self._commands.ask("scancel", *options, *ids)
+            # It also fails for what has gone already.
+            if answer.code and "contact" in answer.err:
+                message = f"Slurm does not answer scancel: {parsing.last_words(answer.err)}."
+                raise BackendUnavailableError(message)
 
     # Logs
 

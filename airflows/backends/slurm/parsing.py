@@ -10,12 +10,17 @@ from enum import Enum
 from airflows.backends.base import Phase
 
 SQUEUE_FORMAT = "%F|%K|%T|%V|%S|%e|%N|%r|%j"
+REST = -1
 SACCT_FIELDS = "JobID,State,ExitCode,Submit,Start,End,NodeList,JobName"
 
 
 @dataclass(frozen=True, slots=True)
 class TaskId:
-    """One element of an array: `4711_12`. Never the raw id, which the last element shares with the array."""
+    """One element of an array: `4711_12`. Never the raw id, which the last element shares with the array.
+
+    Index `REST` stands for an array that was cancelled before any of its last elements ran: all of them
+    together leave one row without an index.
+    """
 
     array: int
     index: int
@@ -128,7 +133,7 @@ def squeue_rows(text: str) -> dict[TaskId, Row]:
             "" if reason == "None" else reason,
             name,
         )
-        rows |= {TaskId(int(array), index): row for index in indices_of(indices)}
+        rows |= {TaskId(int(array), index): row for index in _indices(indices)}
     return rows
 
 
@@ -154,7 +159,7 @@ def sacct_rows(text: str) -> dict[TaskId, list[Row]]:
             exit_code=int(code) if code.isdigit() else None,
             signal=int(signal) if signal.isdigit() else 0,
         )
-        for index in indices_of(indices):
+        for index in _indices(indices):
             rows.setdefault(TaskId(int(array), index), []).append(row)
     return rows
 
@@ -166,6 +171,10 @@ def _word(state: str) -> str:
 
 def _epoch(text: str) -> float | None:
     return float(text) if text.isdigit() else None
+
+
+def _indices(text: str) -> list[int]:
+    return [REST] if text in {"", "N/A"} else list(indices_of(text))
 
 
 def indices_of(text: str) -> Iterator[int]:

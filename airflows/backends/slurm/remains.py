@@ -77,7 +77,8 @@ def ended(row: Row | None, left: dict[str, Any], claim: Claim | None) -> Observa
     code, word, detail = left.get("exit_code"), str(left.get("word") or ""), ""
     if not is_clean(left):
         word = _word(state, word)
-    if left and (node := int(left.get("node") or 0)):
+    node = int(left.get("node") or 0)
+    if node:
         detail = f"node {node} failed first"
     if code is None:
         code, word, detail = _without_exit_file(row, word)
@@ -91,6 +92,7 @@ def ended(row: Row | None, left: dict[str, Any], claim: Claim | None) -> Observa
         ended_at=left.get("ended") or (row.ended if row else None),
         host=str(left.get("host") or (claim.host if claim else "") or first_host(row.nodes if row else "")),
         resumed_from=str(left.get("resumed_from") or (claim.resumed_from if claim else "")),
+        node=node,
     )
 
 

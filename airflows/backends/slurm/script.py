@@ -39,7 +39,7 @@ class Shape:
     throttle: int = 0
 
     @classmethod
-    def of(cls, job: Job, image: str = "") -> Shape:
+    def of(cls, job: Job, image: str = "", throttle: int = 0) -> Shape:
         """Return the shape of a job."""
         return cls(
             job.nodes,
@@ -48,7 +48,7 @@ class Shape:
             job.timeout_s,
             job.checkpoint_pattern,
             image,
-            job.throttle,
+            throttle,
         )
 
 

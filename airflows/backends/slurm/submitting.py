@@ -74,7 +74,8 @@ class Submitter:
         for job in jobs:
             failed = self._prepare(job)
             if failed is None:
-                groups.setdefault(Shape.of(job, self.image(job)), []).append(job)
+                throttle = job.throttle if job.throttle < len(jobs) else 0
+                groups.setdefault(Shape.of(job, self.image(job), throttle), []).append(job)
             else:
                 answers[job.token] = failed
         after: int | None = None

@@ -54,6 +54,7 @@ class Watcher:
         batches: on the shared disk.
         claims: directory of the claims.
         has_accounts: whether sacct can answer here.
+        shown_for_s: how long squeue shows a task that has ended.
         clock: seconds since the epoch.
     """
 
@@ -61,6 +62,7 @@ class Watcher:
     batches: Batches
     claims: Path
     has_accounts: Callable[[], bool]
+    shown_for_s: Callable[[], float]
     clock: Callable[[], float]
     _last: dict[Handle, Observation] = field(default_factory=dict)
     _missing_since: dict[Handle, float] = field(default_factory=dict)
@@ -91,7 +93,7 @@ class Watcher:
         elements = {handle: Element.of(handle) for handle in handles}
         tasks = {handle: self._task(element) for handle, element in elements.items()}
         listed = self._squeue({task.array for task in tasks.values()})
-        self._looked_at = now
+        before, self._looked_at = self._looked_at, now
         arrays = {(row.name, task.array) for task, row in listed.items()}
         unlisted = []
         seen: dict[Handle, Observation] = {}
@@ -104,7 +106,9 @@ class Watcher:
                 seen[handle] = self._listed(handle, element, row, now)
         if unlisted:
             known = {handle for handle in unlisted if (elements[handle].batch, tasks[handle].array) in arrays}
-            seen |= self._unlisted({h: elements[h] for h in unlisted}, tasks, known, now)
+            seen |= {h: gone for h in known if (gone := self._taken_out(h, before, now)) is not None}
+            left = {handle: elements[handle] for handle in unlisted if handle not in seen}
+            seen |= self._unlisted(left, tasks, known, now)
         self._remember(seen, now)
         return seen
 
@@ -181,6 +185,16 @@ class Watcher:
                 seen[handle] = self._untold(handle, elements[handle], now, has_sibling=sibling)
         return seen
 
+    def _taken_out(self, handle: Handle, before: float, now: float) -> Observation | None:
+        """Observe a run that waited at the last look, and of whose array only others are listed now.
+
+        Had it run and ended since, squeue would still show it.
+        """
+        last = self._last.get(handle)
+        if last is None or last.phase is not Phase.QUEUED or now - before >= self.shown_for_s():
+            return None
+        return _cancelled_before_it_ran(now)
+
     def _untold(self, handle: Handle, element: Element, now: float, *, has_sibling: bool) -> Observation:
         """Observe a run of which Slurm says nothing at all."""
         entry = self.batches.entry(element)
@@ -190,9 +204,7 @@ class Watcher:
         if left and missing_s >= FILES_LATE_S:
             return remains.ended(None, left, claim)
         if claim is None and has_sibling and missing_s >= FILES_LATE_S:
-            # An element that is cancelled while it waits leaves no row anywhere.
-            detail = "Slurm knows its array but not this element: it was cancelled before it ran"
-            return Observation(Phase.ENDED, word="CANCELLED", detail=detail, ended_at=now)
+            return _cancelled_before_it_ran(now)
         if missing_s >= LOST_AFTER_S:
             return remains.ended(None, left, claim)
         return Observation(Phase.UNKNOWN, detail="Slurm does not list it")
@@ -314,6 +326,12 @@ class Watcher:
 
 def _handles(batch: str, array: int, indices: Mapping[Token, int]) -> dict[Token, Handle]:
     return {token: Element(TaskId(array, index), batch).to_handle() for token, index in indices.items()}
+
+
+def _cancelled_before_it_ran(now: float) -> Observation:
+    # An element that is cancelled while it waits leaves no row anywhere, or one for the whole rest.
+    detail = "it was cancelled before it ran: Slurm knows its array, and not this element"
+    return Observation(Phase.ENDED, word="CANCELLED", detail=detail, ended_at=now)
 
 
 def _waiting(row: Row) -> str:
