@@ -131,13 +131,17 @@ def _dated(root: Path, paths: Iterable[Path]) -> Iterator[_Candidate]:
         yield _Candidate(_step(path.relative_to(root)), mtime, path)
 
 
+# What a database keeps in eight bytes.
+_LARGEST_STEP = 2**63 - 1
+
+
 def _step(relative: Path) -> int:
     """Return the step in a path; the last part that has a number decides."""
     for part in reversed(relative.parts):
         stem = part.rsplit(".", 1)[0] if part.endswith(_SUFFIXES) else part
         for numbers in (_STEP.findall(stem), _COUNT.findall(stem), _NUMBER.findall(stem)):
             if numbers:
-                return int(numbers[-1])
+                return min(int(numbers[-1]), _LARGEST_STEP)
     return -1
 
 

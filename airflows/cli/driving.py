@@ -89,14 +89,12 @@ def _end(session: Session, home: Path, row: SweepRow, *, detached: bool, interru
 
 def begun_lines(begun: Begun, driving: Drive, *, detached: bool) -> list[str]:
     """Return what is said when a sweep is in the ledger."""
-    row, site = begun.row, driving.site
+    row = begun.row
     if row.ended_at is not None:
         return [f"{row.id} has ended already; --new starts another one."]
     total = "trials" if row.total is None else f"{row.total} trial{'s' * (row.total != 1)}"
     what = "started" if begun.is_new else "taken up where it stood"
-    lines = [f"{row.id}: {what}; {total} on {row.backend}, {site.room} at a time."]
-    if begun.is_new:
-        lines += [f"note: {note}" for note in site.backend.check(site.sweep.base.config, site.base_dir)]
+    lines = [f"{row.id}: {what}; {total} on {row.backend}, {driving.site.room} at a time."]
     if begun.is_new:
         lines = [*(f"note: {notice}" for notice in begun.notices), *lines]
     if not detached and not row.single:

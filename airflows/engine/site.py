@@ -12,7 +12,7 @@ from airflows.backends.base import Backend
 from airflows.backends.registry import open_backend
 from airflows.launch import Launcher
 from airflows.ledger import Ledger, SweepRow, open_ledger
-from airflows.ledger.connect import is_on_network
+from airflows.ledger.opening import is_on_network
 from airflows.planner import Limits
 from airflows.retry import RetryPolicy
 from airflows.snapshot import snapshot

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from airflows.ledger.connect import connect, sqlite_url
+from airflows.ledger.opening import connect, sqlite_url
 from airflows.ledger.records import (
     AttemptRow,
     Change,

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from airflows.errors import NotFoundError
 from airflows.ids import parse_id
 from airflows.ledger import schema
-from airflows.ledger.connect import translated
+from airflows.ledger.opening import translated
 from airflows.ledger.records import AttemptRow, EventRow, PointRow, SweepRow, SweepState, Wish
 from airflows.trial import Handle, Reason, State, Trial
 

@@ -18,7 +18,7 @@ from airflows.drivers import Owner
 from airflows.errors import LeaseHeldError, LeaseLostError
 from airflows.ledger import schema
 from airflows.ledger.changes import insert_trials, write_changes, write_closings
-from airflows.ledger.connect import translated
+from airflows.ledger.opening import translated
 from airflows.ledger.reads import Reads, no_sweep
 from airflows.ledger.records import Change, Closing, Lease, PointRow, SweepRow, SweepState, Wish
 from airflows.times import to_iso

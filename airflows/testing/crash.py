@@ -16,7 +16,7 @@ from airflows.engine.site import Site
 from airflows.engine.start import begin
 from airflows.ids import Token
 from airflows.ledger import Ledger, SweepRow
-from airflows.ledger.connect import connect
+from airflows.ledger.opening import connect
 from airflows.sweepfile import LoadedSweep, sweep_from_mapping
 from airflows.testing.fake import FakeBackend, FakeCluster
 from airflows.tracking import Tracker, open_tracker

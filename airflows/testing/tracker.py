@@ -28,6 +28,7 @@ class FakeTracker(NoTracker):
         on_create: what happens while runs are being made.
         runs: run id to the status it has, `running` or the trial's final state.
         numbers: run id to trial number.
+        made: runs made so far.
         asked: calls by name.
     """
 
@@ -37,6 +38,7 @@ class FakeTracker(NoTracker):
     on_create: Callable[[], None] = lambda: None
     runs: dict[str, str] = field(default_factory=dict)
     numbers: dict[str, int] = field(default_factory=dict)
+    made: int = 0
     asked: Counter[str] = field(default_factory=Counter)
 
     is_off = False
@@ -74,15 +76,18 @@ class FakeTracker(NoTracker):
         self.runs |= {run.run_id: run.state for run in ended}
 
     def close_sweep(self, end: SweepEnd) -> tuple[str, ...]:
-        """End the parent run."""
+        """Delete the runs that nobody knows."""
         self._answer("close_sweep")
+        for run_id in set(self.runs) - set(end.run_ids):
+            del self.runs[run_id], self.numbers[run_id]
         return ()
 
     def _run_of(self, number: int) -> str:
         return next((run_id for run_id, known in self.numbers.items() if known == number), "")
 
     def _make(self, trial: TrialRun) -> str:
-        run_id = f"run-{len(self.runs)}"
+        self.made += 1
+        run_id = f"run-{self.made}"
         self.runs[run_id], self.numbers[run_id] = RUNNING, trial.number
         return run_id
 

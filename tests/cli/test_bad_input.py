@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from airflows.cli.app import run
-from airflows.ledger.connect import connect
+from airflows.ledger.opening import connect
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)

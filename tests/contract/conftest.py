@@ -14,7 +14,7 @@ from airflows.backends.base import Job
 from airflows.drivers import Owner
 from airflows.errors import LedgerError
 from airflows.ledger import Change, Lease, Ledger, PointRow, SweepRow, SweepState, Wish, schema
-from airflows.ledger.connect import connect
+from airflows.ledger.opening import connect
 from airflows.testing.crash import World, make_world
 from airflows.testing.fake import Script
 from airflows.trial import Event, EventKind, Handle, Reason, Trial, advance

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from airflows.errors import LedgerError
 from airflows.ledger import Ledger, schema
-from airflows.ledger.connect import connect
+from airflows.ledger.opening import connect
 
 NOBODY = 65534
 PATIENCE_S = 60
@@ -25,7 +25,7 @@ PROBE = """
 import json, os, resource, sys
 from airflows.errors import AirflowsError
 from airflows.ledger import Ledger, Lease
-from airflows.ledger.connect import connect
+from airflows.ledger.opening import connect
 from airflows.trial import Trial
 import sqlalchemy as sa
 

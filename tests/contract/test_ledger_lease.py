@@ -22,7 +22,7 @@ import sys, time
 from airflows.drivers import current_owner
 from airflows.errors import LeaseHeldError
 from airflows.ledger import Ledger
-from airflows.ledger.connect import connect
+from airflows.ledger.opening import connect
 
 url, sweep, token = sys.argv[1:]
 ledger = Ledger(connect(url))

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from airflows.errors import LedgerError, MissingExtraError, SchemaTooNewError
 from airflows.ledger import Ledger, open_ledger, schema
-from airflows.ledger.connect import connect, shown
+from airflows.ledger.opening import connect, shown
 
 PATIENCE_S = 60
 
@@ -69,7 +69,7 @@ def test_a_plain_postgresql_url_will_do(postgres_url, refusal):
 
 
 def test_many_first_starts_at_once_make_one_ledger(database_url):
-    script = "import sys\nfrom airflows.ledger.connect import connect\nprint('ready', flush=True)\nsys.stdin.readline()\nconnect(sys.argv[1])"
+    script = "import sys\nfrom airflows.ledger.opening import connect\nprint('ready', flush=True)\nsys.stdin.readline()\nconnect(sys.argv[1])"
     children = [
         subprocess.Popen(
             [sys.executable, "-c", script, database_url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -141,7 +141,7 @@ def test_sqlite_waits_for_no_reader_and_no_disk(tmp_path):
 
 def test_on_a_network_file_system_sqlite_keeps_a_rollback_journal(tmp_path, monkeypatch):
     # The package's attribute of that name is the function.
-    monkeypatch.setattr(sys.modules["airflows.ledger.connect"], "is_on_network", lambda _path: True)
+    monkeypatch.setattr(sys.modules["airflows.ledger.opening"], "is_on_network", lambda _path: True)
     assert pragmas(tmp_path) == ["delete", 1, 1]
 
 
