@@ -11,8 +11,8 @@ from airflows import sweepfile
 from airflows.engine import operations
 from airflows.engine.observers import Observer, Snapshot
 from airflows.engine.results import SweepResults, gather, trials_with_overrides
-from airflows.engine.site import home_directory
 from airflows.errors import MissingExtraError
+from airflows.home import home_directory
 from airflows.ledger import Ledger, open_ledger
 from airflows.ranking import Group, Unranked, Winner
 from airflows.sweepfile import LoadedSweep

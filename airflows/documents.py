@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from airflows.drivers import Owner
     from airflows.engine.results import SweepResults
     from airflows.ledger import AttemptRow, EventRow, SweepRow
-    from airflows.ranking import Group, Winner
+    from airflows.ranking import Group
 
 Document = dict[str, Any]
 
@@ -145,7 +145,7 @@ def ended_document(results: SweepResults) -> Document:
         "sweep": row.id,
         "state": row.state,
         "trials": counts_document(results.counts, row.total),
-        "winner": winner_document(results),
+        "winner": results.winner,
         "message": row.message,
     }
 
@@ -176,7 +176,7 @@ def sweep_details(
     return {
         "spec": without_passwords(spec),
         "objective": objective_document(results),
-        "winner": winner_document(results),
+        "winner": results.winner,
         "parent_run_id": results.row.parent_run_id or None,
         "experiment_id": results.row.experiment_id or None,
         "tracking_uri": without_passwords(results.row.tracking_uri) or None,
@@ -281,20 +281,6 @@ def group_document(group: Group) -> Document:
     return group.to_dict()
 
 
-def winner_document(results: SweepResults) -> Document | None:
-    """Return the winner, None when nothing won."""
-    winner = None if results.ranking is None else results.ranking.winner
-    return None if winner is None else _winner(results.row.id, winner)
-
-
-def _winner(sweep: str, winner: Winner) -> Document:
-    return {
-        **group_document(winner.group),
-        "trial": f"{sweep}/{winner.number}",
-        "mlflow_run_id": winner.run_id or None,
-    }
-
-
 def results_document(results: SweepResults, ranked: Sequence[Group]) -> Document:
     """Return what `results` shows; `ranked` are the groups that were asked for."""
     unranked = () if results.ranking is None else results.ranking.unranked
@@ -302,7 +288,7 @@ def results_document(results: SweepResults, ranked: Sequence[Group]) -> Document
         "sweep": results.row.id,
         "objective": objective_document(results),
         "complete": results.complete,
-        "winner": winner_document(results),
+        "winner": results.winner,
         "ranked": [group_document(group) for group in ranked],
         "unranked": [
             {"trial": f"{results.row.id}/{trial.number}", "number": trial.number, "reason": trial.reason}

@@ -75,6 +75,6 @@ def _with_session(command: Command) -> Command:
 
 def home() -> Path:
     """Return `$AIRFLOWS_HOME`."""
-    from airflows.engine.site import home_directory  # noqa: PLC0415 - brings SQLAlchemy along
+    from airflows.home import home_directory  # noqa: PLC0415
 
     return home_directory()

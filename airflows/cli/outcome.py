@@ -16,7 +16,7 @@ import typer
 from airflows.cli import options, render
 from airflows.cli.failure import NoResultError, UsageError
 from airflows.cli.terminal import Session
-from airflows.documents import Document, has_overrides, results_document, winner_document
+from airflows.documents import Document, has_overrides, results_document
 from airflows.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def best(
 
     ledger = reading(options.home())
     found = gather(ledger, the_sweep(ledger, sweep_id))
-    winner = winner_document(found)
+    winner = found.winner
     if winner is None or found.objective is None:
         raise _no_winner(found)
     overrides = _of_the_trial(ledger, found, winner)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflows import ids
@@ -14,6 +12,7 @@ from airflows.cli.table import number_text, short_keys, value_text
 from airflows.cli.terminal import Session, Style
 from airflows.documents import Document, without_passwords
 from airflows.errors import AirflowsError
+from airflows.home import home_directory
 from airflows.keys import effective
 from airflows.preview import accelerator_hours_max, diff_from_base
 from airflows.space import expand
@@ -24,11 +23,6 @@ if TYPE_CHECKING:
 _SHOWN_POINTS = 100
 _SHOWN_LINES = 10
 _DEFAULT_RETRIES = 3
-
-
-def home_directory() -> Path:
-    """Return `$AIRFLOWS_HOME`, without what the engine would import."""
-    return Path(os.environ.get("AIRFLOWS_HOME") or Path.home() / ".airflows").expanduser().absolute()
 
 
 @dataclass(frozen=True, slots=True)

@@ -230,7 +230,7 @@ class Reporter:
         is_final = change.after.state is State.FAILED
         if known is None and len(self._signatures) < _WHOLE_FAILURES:
             self._signatures[signature or attempt] = attempt
-            self.note(*failure_lines(change, self._tail(change), self.session))
+            self.note(*failure_lines(change, self._tail(change), self._log(change), self.session))
         elif self._failures <= _SHORT_FAILURES:
             what = "failed" if is_final else "failed, to be tried again"
             why = f"as {known} did" if known else f": {one_line(change.event.detail)}"
@@ -247,9 +247,25 @@ class Reporter:
         except (AirflowsError, OSError):
             return []
 
+    def _log(self, change: Change) -> str:
+        """Return the log's file, where there is one on this machine."""
+        if self.site is None:
+            return ""
+        trial = change.before
+        launch_dir = self.site.backend.root / "runs" / trial.sweep / str(trial.number) / f"a{trial.attempt}"
+        path = launch_dir / "logs" / "node_0.log"
+        return str(path) if path.exists() else ""
 
-def failure_lines(change: Change, tail: Sequence[str], session: Session) -> list[str]:
-    """Return what a person needs of a failed attempt: which, where, why, its last lines, what to do."""
+
+def failure_lines(change: Change, tail: Sequence[str], log: str, session: Session) -> list[str]:
+    """Return what a person needs of a failed attempt: which, where, why, its last lines, what to do.
+
+    Args:
+        change: the transition.
+        tail: last lines of its log.
+        log: the log's file, empty when there is none here.
+        session: how it looks.
+    """
     trial, style = change.before, session.note_style
     is_final = change.after.state is State.FAILED
     where = f" on {trial.backend}" if trial.backend else ""
@@ -257,6 +273,8 @@ def failure_lines(change: Change, tail: Sequence[str], session: Session) -> list
     what = style.paint("failed", "red") if is_final else style.paint("failed, to be tried again", "yellow")
     lines = [f"{trial.id}.{trial.attempt} {what}{where}{held}: {one_line(change.event.detail)}"]
     lines += [f"  | {one_line(line)}" for line in tail]
+    if log:
+        lines.append(style.paint(f"  log: {log}", "dim"))
     following = f"airflows logs {trial.id} --attempt {trial.attempt}"
     if is_final:
         following += f", and after a fix: airflows resume {trial.sweep} --failed"

@@ -80,7 +80,7 @@ def run(
         message = "--watch and --detach exclude each other."
         raise UsageError(message, hint="Follow a detached run with `airflows logs`.")
     session.note(*(f"note: {notice}" for notice in loaded.notices))
-    instance = key or base.config.idempotency_token or ""
+    instance = key or loaded.idempotency_token
     return _start(
         session, loaded, options.home(), new=not instance, instance=instance, detach=detach, streams=watch
     )

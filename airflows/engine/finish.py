@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from airflows.engine.results import SweepResults, gather, trials_with_overrides, winner_document
+from airflows.engine.results import SweepResults, gather, trials_with_overrides
 from airflows.engine.site import Site
 from airflows.ledger import Lease, SweepState, Wish
 from airflows.report.tables import results_csv, winner_yaml
@@ -23,7 +23,7 @@ def finish(site: Site, sweep: str, lease: Lease, *, now: float) -> None:
     row = site.ledger.sweep(sweep)
     results = gather(site.ledger, row)
     state, message = conclusion(results, row.wish, row.halted)
-    winner = winner_document(results)
+    winner = results.winner
     trials = list(trials_with_overrides(site.ledger, row))
     end = SweepEnd(
         state=state,

@@ -37,6 +37,15 @@ class SweepResults:
     counts: Mapping[State, int]
     complete: bool
 
+    @property
+    def winner(self) -> dict[str, Any] | None:
+        """The winner as JSON documents show it, None for none."""
+        found = None if self.ranking is None else self.ranking.winner
+        if found is None:
+            return None
+        trial = {"trial": f"{self.row.id}/{found.number}", "mlflow_run_id": found.run_id or None}
+        return found.group.to_dict() | trial
+
 
 def gather(ledger: Ledger, row: SweepRow) -> SweepResults:
     """Return the results of a sweep as far as it has come."""
@@ -88,19 +97,6 @@ def scored_trials(ledger: Ledger, row: SweepRow, objective: Objective) -> Iterat
             message=trial.message,
             run_id=trial.run_id,
         )
-
-
-def winner_document(results: SweepResults) -> dict[str, Any] | None:
-    """Return the winner as JSON documents show it, None for none."""
-    ranking = results.ranking
-    if ranking is None or ranking.winner is None:
-        return None
-    winner = ranking.winner
-    return {
-        **winner.group.to_dict(),
-        "trial": f"{results.row.id}/{winner.number}",
-        "mlflow_run_id": winner.run_id or None,
-    }
 
 
 def exit_status(results: SweepResults) -> int:

@@ -24,11 +24,6 @@ from airflows.yamlio import parse
 _DEFAULT_RETRIES = 3
 
 
-def home_directory() -> Path:
-    """Return `$AIRFLOWS_HOME`, default `~/.airflows`."""
-    return Path(os.environ.get("AIRFLOWS_HOME") or Path.home() / ".airflows").expanduser().absolute()
-
-
 @dataclass(slots=True)
 class Site:
     """Everything one sweep is driven with.

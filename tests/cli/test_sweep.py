@@ -77,6 +77,7 @@ def test_a_failing_trial_makes_the_status_1_and_is_explained(cli):
     attempt, tail = done.err.partition("/1.0 failed on local (")[::2]
     assert attempt.splitlines()[-1] == cli("list", "--all", "-o", "json").document["sweeps"][0]["sweep"]
     assert "  | before" in tail
+    assert "/1/a0/logs/node_0.log" in tail
     assert "next: airflows logs lr-" in tail
     assert "airflows resume lr-" in done.out
 

@@ -9,7 +9,7 @@ import mlflow
 import pytest
 
 from airflows.backends.base import Job
-from airflows.engine.results import gather, winner_document
+from airflows.engine.results import gather
 from airflows.ledger import SweepState
 from airflows.testing.crash import Boundaries, Died, World, check, make_world
 from airflows.testing.fake import Script
@@ -68,7 +68,7 @@ def check_mlflow(world: World, sweep: str) -> None:
 
 def check_winner(world: World, sweep: str) -> None:
     results = gather(world.ledger, world.ledger.sweep(sweep))
-    winner = winner_document(results)
+    winner = results.winner
     assert winner is not None
     assert (winner["trial"], winner["value"], winner["steps"]) == (f"{sweep}/1", 1.0, [1])
     assert results.ranking is not None
