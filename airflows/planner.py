@@ -218,6 +218,10 @@ def _next_event(view: View, trial: Trial, seen: Sighting) -> Event | None:
     if observation.phase is Phase.RUNNING:
         started = trial.state is State.QUEUED
         return Event(EventKind.STARTED, view.now, facts=_facts(observation)) if started else None
+    return _end(view, trial, seen, observation)
+
+
+def _end(view: View, trial: Trial, seen: Sighting, observation: Observation) -> Event | None:
     facts = {"ended_at": observation.ended_at or view.now} | _facts(observation)
     if observation.exit_code == 0 and not observation.word:
         return Event(EventKind.SUCCEEDED, view.now, facts=facts)

@@ -102,15 +102,18 @@ def _objective_of(found: SweepResults, metric: str, goal: Goal | None) -> Object
 
 
 def _tracker_of(found: SweepResults, home: Path) -> Tracker:
-    from airflows.tracking import OpenedSweep, choose_uri, open_tracker  # noqa: PLC0415
+    from airflows.engine.site import recorded_uri  # noqa: PLC0415
+    from airflows.tracking import OpenedSweep, SweepRun, choose_uri, open_tracker  # noqa: PLC0415
     from airflows.tracking.uris import OFF  # noqa: PLC0415
 
     row = found.row
     if row.tracking_uri in {"", OFF}:
         message = f"{row.id} ran without MLflow, so it has no metrics."
         raise NoResultError(message, hint="See `tracking` in the sweep file.")
-    tracker = open_tracker(choose_uri(found.sweep.spec.tracking.uri, os.environ, home), home=home)
-    tracker.attach(row.id, OpenedSweep(row.experiment_id, row.parent_run_id))
+    wanted = found.sweep.spec.tracking.uri or recorded_uri(row)
+    tracker = open_tracker(choose_uri(wanted, os.environ, home), home=home)
+    sweep = SweepRun(row.id, "", owner=row.nonce)
+    tracker.attach(sweep, OpenedSweep(row.experiment_id, row.parent_run_id))
     return tracker
 
 

@@ -20,7 +20,6 @@ from airflows.errors import AirflowsError, TrackingUnavailableError
 from airflows.ledger import Lease, SweepRow, Wish
 from airflows.planner import Rules, Tally
 from airflows.space import expand
-from airflows.tracking import OpenedSweep
 from airflows.trial import IN_FLIGHT, State, Trial
 
 _LAST_LINES = 20
@@ -92,14 +91,13 @@ class Drive:
         finish(self.site, row.id, lease, now=self.clock())
 
     def _open_tracking(self, row: SweepRow, lease: Lease) -> None:
-        tracker = self.site.tracker
         try:
             opened = self.site.open_tracking(row)
         except TrackingUnavailableError:
             # Runs that are to be cancelled must not go on because MLflow is away.
             if not (self.only_cancels or row.wish is Wish.STOP):
                 raise
-            tracker.attach(row.id, OpenedSweep(row.experiment_id, row.parent_run_id))
+            self.site.attach_tracking(row)
             return
         if opened.parent_run_id != row.parent_run_id:
             self.site.ledger.update_sweep(

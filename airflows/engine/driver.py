@@ -238,7 +238,9 @@ class Driver:
         if self._clock() < self._place_from:
             return []
         fresh = None if not limits.trials else limits.trials - self._roster.tally.started
-        return self._roster.ready(now, max(1, limits.concurrent, self._rules.queue), fresh)
+        # One trial is enough to see whether submitting is possible again.
+        room = 1 if self._refusals else max(1, limits.concurrent, self._rules.queue)
+        return self._roster.ready(now, room, fresh)
 
     def _token(self, trial: Trial) -> ids.Token:
         return ids.token(ids.SweepId(self._row.id), trial.number, trial.attempt)
@@ -307,16 +309,20 @@ class Driver:
     def _submit(self, claimed: Sequence[Trial], now: float, throttle: int) -> None:
         size = self._backend.capabilities.max_batch
         error: AirflowsError | None = None
+        why_not = ""
+        if claimed:
+            self._note = ""
         for start in range(0, len(claimed), size):
             batch = claimed[start : start + size]
-            if error is not None:
-                outcome = self._submission.hold_back(batch, str(error))
+            if why_not:
+                outcome = self._submission.hold_back(batch, why_not)
             else:
                 overrides = {trial.number: self._roster.overrides(trial.number) for trial in batch}
                 outcome = self._submission.submit(batch, overrides, now, throttle)
+                self._heed(outcome)
             self._apply([self._change(trial, event) for trial, event in outcome.events])
             error = error or outcome.error
-            self._heed(outcome)
+            why_not = why_not or (str(error) if error else outcome.note if outcome.waits else "")
         if error is not None:
             raise error
 

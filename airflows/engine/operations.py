@@ -73,11 +73,14 @@ def start(
         TrackingUnavailableError: MLflow does not answer; nothing was written, or nothing is lost.
     """
     site = open_site(loaded, home)
-    notices = require_backend(site)
-    code = site.prepare_code()
-    begun = begin(site, now=time.time(), new=new, instance=instance, code=code)
-    begun = replace(begun, notices=notices)
-    return _driven(site, begun, observer, drive=drive, on_begun=on_begun)
+    try:
+        notices = require_backend(site)
+        code = site.prepare_code()
+        begun = begin(site, now=time.time(), new=new, instance=instance, code=code)
+        begun = replace(begun, notices=notices)
+        return _driven(site, begun, observer, drive=drive, on_begun=on_begun)
+    finally:
+        site.ledger.close()
 
 
 def resume(
@@ -115,7 +118,7 @@ def resume(
     if loaded.definition_digest != row.definition:
         message = f"these changes would make {row.id} another sweep: its points, search or base differ."
         raise ConflictError(message, hint="Start another one instead: airflows sweep FILE --new")
-    site = open_site(loaded, home)
+    site = open_site(loaded, home, row=row)
     try:
         require_backend(site)
         require_same_store(site, row)
@@ -235,7 +238,7 @@ def _drive_cancels(home: Path, row: SweepRow, deadline: float, *, whole: bool) -
     Raises:
         ConflictError: somebody else wants the whole sweep to go on.
     """
-    site = open_site(reload(row), home)
+    site = open_site(reload(row), home, row=row)
     drive = Drive(site, Silent(), only_cancels=not whole)
     timer = threading.Timer(max(0.0, deadline - time.monotonic()), drive.pause)
     timer.daemon = True

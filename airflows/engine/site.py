@@ -49,14 +49,21 @@ class Site:
 
     def open_tracking(self, row: SweepRow) -> OpenedSweep:
         """Return the sweep's MLflow experiment and parent run, which is running again."""
+        return self.tracker.open_sweep(self._run_of(row), OpenedSweep(row.experiment_id, row.parent_run_id))
+
+    def attach_tracking(self, row: SweepRow) -> None:
+        """Turn to the sweep's MLflow runs without asking MLflow."""
+        self.tracker.attach(self._run_of(row), OpenedSweep(row.experiment_id, row.parent_run_id))
+
+    def _run_of(self, row: SweepRow) -> SweepRun:
         tracking = self.spec.tracking
-        wanted = SweepRun(
+        return SweepRun(
             sweep=row.id,
             experiment=tracking.experiment or self.sweep.base.config.experiment_name,
             source=row.source,
             tags=tracking.tags,
+            owner=row.nonce,
         )
-        return self.tracker.open_sweep(wanted, OpenedSweep(row.experiment_id, row.parent_run_id))
 
     @property
     def room(self) -> int:
@@ -92,8 +99,13 @@ class Site:
         )
 
 
-def open_site(sweep: LoadedSweep, home: Path) -> Site:
+def open_site(sweep: LoadedSweep, home: Path, *, row: SweepRow | None = None) -> Site:
     """Open ledger, backend and tracker for a sweep.
+
+    Args:
+        sweep: the sweep as it was loaded.
+        home: `$AIRFLOWS_HOME`.
+        row: the sweep as it was recorded; its MLflow is taken, unless the file or a `--set` names another.
 
     Raises:
         SpecError: a backend setting is wrong.
@@ -101,9 +113,16 @@ def open_site(sweep: LoadedSweep, home: Path) -> Site:
         MissingExtraError: a package is missing.
     """
     backend = open_backend(sweep.spec.backend, home)
-    uri = choose_uri(sweep.spec.tracking.uri, os.environ, home)
+    uri = choose_uri(sweep.spec.tracking.uri or recorded_uri(row), os.environ, home)
     ledger = open_ledger(home)
     return Site(home, sweep, ledger, backend, open_tracker(uri, home, on_network=is_on_network(home)))
+
+
+def recorded_uri(row: SweepRow | None) -> str | None:
+    """Return the MLflow that a sweep's runs are in; None when it is not known or holds a password."""
+    if row is None or "***" in row.tracking_uri:
+        return None
+    return row.tracking_uri or None
 
 
 def reload(row: SweepRow, sets: tuple[str, ...] = ()) -> LoadedSweep:

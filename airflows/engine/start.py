@@ -107,6 +107,7 @@ def _new_row(site: Site, *, now: float, instance: str, code: str) -> SweepRow:
         lease_since=None,
         lease_until=None,
         doubt_until=0.0,
+        nonce=uuid.uuid4().hex,
     )
 
 

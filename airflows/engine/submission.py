@@ -117,6 +117,10 @@ class Submission:
             outcome = self.hold_back(trials, str(exc))
             outcome.note, outcome.waits = f"{exc} Submitting waits for it.", True
             return outcome
+        except AirflowsError as exc:
+            outcome = self.hold_back(trials, str(exc))
+            outcome.error = exc
+            return outcome
         jobs = self._make_jobs(trials, overrides, runs, now, outcome)
         if jobs and outcome.error is None:
             self._check_lease()

@@ -31,7 +31,11 @@ class SweepState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SweepRow:
-    """One sweep. Times are seconds since the epoch, UTC; `total` counts trials, None when unknown."""
+    """One sweep. Times are seconds since the epoch, UTC; `total` counts trials, None when unknown.
+
+    `nonce` is drawn when the row is made. Two ledgers give the same sweep the same id; in an MLflow store
+    that both use it tells whose runs are whose.
+    """
 
     id: str
     name: str
@@ -63,6 +67,7 @@ class SweepRow:
     lease_since: float | None
     lease_until: float | None
     doubt_until: float
+    nonce: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,7 @@ sweeps = sa.Table(
     sa.Column("lease_token", sa.String(64), nullable=False, default=""),
     sa.Column("lease_since", sa.Double),
     sa.Column("lease_until", sa.Double),
+    sa.Column("nonce", sa.String(32), nullable=False, default=""),
     sa.Column("doubt_until", sa.Double, nullable=False, default=0.0),
 )
 

@@ -39,8 +39,8 @@ class Tracker(Protocol):
             known: what the ledger remembers, which saves looking.
         """
 
-    def attach(self, sweep: str, known: OpenedSweep) -> None:
-        """Turn to a sweep whose runs are only read: nothing in MLflow changes, and it is not asked."""
+    def attach(self, sweep: SweepRun, known: OpenedSweep) -> None:
+        """Turn to a sweep whose runs are there: nothing in MLflow changes, and it is not asked."""
 
     def create_runs(self, trials: Sequence[TrialRun], *, uncertain: bool) -> Mapping[int, str]:
         """Return the run id of each trial by number, after making the runs.
@@ -96,7 +96,7 @@ class NoTracker:
         """Return empty ids."""
         return OpenedSweep("", "")
 
-    def attach(self, sweep: str, known: OpenedSweep) -> None:
+    def attach(self, sweep: SweepRun, known: OpenedSweep) -> None:
         """Do nothing."""
 
     def create_runs(self, trials: Sequence[TrialRun], *, uncertain: bool) -> Mapping[int, str]:

@@ -18,12 +18,14 @@ class SweepRun:
         experiment: the MLflow experiment's name.
         source: sweep.yaml as effective, kept as an artifact.
         tags: the file's `tracking.tags`, set on the parent and on every trial.
+        owner: what tells this ledger's runs from those of another ledger with the same sweep.
     """
 
     sweep: str
     experiment: str
     source: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)

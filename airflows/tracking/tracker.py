@@ -63,9 +63,9 @@ class MlflowTracker:
             self._store_artifact(found, "sweep.yaml", sweep.source)
         return self._opened
 
-    def attach(self, sweep: str, known: OpenedSweep) -> None:
-        """Turn to a sweep whose runs are only read; see `Tracker`."""
-        self._sweep, self._opened = SweepRun(sweep, ""), known
+    def attach(self, sweep: SweepRun, known: OpenedSweep) -> None:
+        """Turn to a sweep whose runs are there; see `Tracker`."""
+        self._sweep, self._opened = sweep, known
 
     def create_runs(self, trials: Sequence[TrialRun], *, uncertain: bool) -> Mapping[int, str]:
         """Return the run id of each trial by number; see `Tracker`."""
@@ -152,7 +152,8 @@ class MlflowTracker:
         return int(self._clock() * 1000)
 
     def _tags(self, role: str) -> dict[str, str]:
-        return {"airflows.sweep": self._sweep.sweep, "airflows.role": role}
+        tags = {"airflows.sweep": self._sweep.sweep, "airflows.role": role}
+        return tags | ({"airflows.owner": self._sweep.owner} if self._sweep.owner else {})
 
     def _new_run(self, trial: TrialRun, values: Mapping[str, str]) -> NewRun:
         tags = {

@@ -112,7 +112,7 @@ def test_a_wrong_file_is_refused_before_anything_is_written(cli, make, words):
         (["--override", "compute.num_accelerators=[1"], "compute.num_accelerators"),
         (["--set", "limts.concurrent=2"], "limits"),
         (["--set", "limits.concurrent=none"], "limits.concurrent"),
-        (["--backend", "slurm"], "slurm"),
+        (["--backend", "kubernetes"], "kubernetes"),
     ],
 )
 def test_a_wrong_option_is_refused_before_anything_is_written(cli, words, expected):

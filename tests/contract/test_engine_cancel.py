@@ -47,7 +47,7 @@ def cancel(monkeypatch: pytest.MonkeyPatch) -> Callable[..., operations.CancelOu
         monkeypatch.setenv("AIRFLOWS_LEDGER_URL", world.database)
         monkeypatch.setattr(operations, "_CANCEL_PATIENCE_S", 0.5)
         monkeypatch.setattr(
-            operations, "open_site", lambda _loaded, _home: world.site(backend, world.open_ledger())
+            operations, "open_site", lambda _loaded, _home, **_row: world.site(backend, world.open_ledger())
         )
         return operations.cancel(wanted, home=world.home)
 

@@ -189,7 +189,6 @@ def test_a_driver_with_nothing_to_write_learns_of_its_replacement(
 
     ticks = Ticks({5: replace})
     drive = world.driving(world.site(Patient(world.cluster, world.home / "root")), ticks, owner=FIRST)
-    # Until it is replaced it is the test, and not the thread, that moves the clock.
     with pytest.raises(LeaseLostError, match=f"another driver has taken over sweep {sweep}"):
         drive.run(sweep)
     assert ticks.count == 5

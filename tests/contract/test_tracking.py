@@ -155,7 +155,7 @@ def test_attaching_to_a_finished_sweep_reads_and_changes_nothing(place, sweep):
     log(place, ids[0], "loss", 0.5)
     tracker.close_sweep(SweepEnd("succeeded", run_ids=list(ids.values())))
     reader = place.open()
-    reader.attach(sweep, opened)
+    reader.attach(SweepRun(sweep, ""), opened)
     assert value_of(reader, ids[0]).value == 0.5
     reader.verify(ids.values())
     assert place.client.get_run(opened.parent_run_id).info.status == "FINISHED"
@@ -445,6 +445,21 @@ def test_other_sweeps_are_left_alone(place, sweep):
     tracker.close_sweep(SweepEnd("succeeded"))
     assert other.count_runs() == 1
     assert place.client.get_run(opened.parent_run_id).info.status == "RUNNING"
+
+
+def test_the_same_sweep_of_another_ledger_is_left_alone(place, sweep):
+    """Two homes give the same file the same id, and may share a store."""
+    tracker, opened = place.start(sweep, owner="one")
+    ids = tracker.create_runs([trial(0)], uncertain=False)
+    tracker.close_sweep(SweepEnd("succeeded", run_ids=list(ids.values())))
+    other, other_opened = place.start(sweep, owner="other")
+    other_ids = other.create_runs([trial(0)], uncertain=True)
+    other.close_sweep(SweepEnd("failed", run_ids=list(other_ids.values())))
+
+    assert other_opened.parent_run_id != opened.parent_run_id
+    assert other_ids != ids
+    tracker.verify(ids.values())
+    assert place.client.get_run(opened.parent_run_id).info.status == "FINISHED"
 
 
 def test_a_thousand_runs_are_counted_over_all_pages(place, sweep, tmp_path):

@@ -17,5 +17,5 @@ class TestSlurmBackend(BackendContract):
         return lambda: SlurmBackend(SlurmSettings(grace=2, patience=10), tmp_path / "home")
 
     @pytest.fixture
-    def backend(self, slurm, reopen):
+    def backend(self, reopen):
         return reopen()

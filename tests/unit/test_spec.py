@@ -280,7 +280,6 @@ def test_tags_are_text():
         ({"stop": {"method": "threshold", "worse_than": 1.0}}, "Early stopping by threshold"),
         ({"retry": {"on_out_of_memory": {"parameters.lr": 1}}}, "retry.on_out_of_memory"),
         ({"pack": 2}, "pack"),
-        ({"backend": "slurm"}, "Backend slurm"),
         ({"backend": {"type": "burst", "first": "slurm", "then": "databricks"}}, "Backend burst"),
         ({"backend": "kubernetes"}, "Backend kubernetes"),
         ({"backend": "databricks"}, "Backend databricks"),

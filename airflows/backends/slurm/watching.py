@@ -38,11 +38,15 @@ _ACCOUNTS_EVERY_S = 5.0
 _MANY_IDS = 200
 _MOST_KEPT = 100_000
 _SHORTEST_S, _LONGEST_S, _SHARE = 1.0, 60.0, 0.1
+_EACH_RUN_S = 0.002
 
 
-def interval_s(since_change_s: float) -> float:
-    """Return how long after a look the next one is due: seldom where nothing has changed for long."""
-    return min(_LONGEST_S, max(_SHORTEST_S, _SHARE * since_change_s))
+def interval_s(since_change_s: float, runs: int = 0) -> float:
+    """Return how long after a look the next one is due: seldom where nothing has changed for long.
+
+    A look at many runs costs the controller more, so it is taken less often.
+    """
+    return min(_LONGEST_S, max(_SHORTEST_S, _EACH_RUN_S * runs, _SHARE * since_change_s))
 
 
 @dataclass(slots=True)
@@ -87,7 +91,7 @@ class Watcher:
         if not handles:
             return {}
         now = self.clock()
-        is_due = now >= self._looked_at + interval_s(now - self._changed_at)
+        is_due = now >= self._looked_at + interval_s(now - self._changed_at, len(handles))
         if not is_due and all(handle in self._last for handle in handles):
             return {handle: self._last[handle] for handle in handles}
         elements = {handle: Element.of(handle) for handle in handles}

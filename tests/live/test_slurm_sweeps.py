@@ -1,0 +1,337 @@
+"""Sweeps on a real Slurm, with what happens there: killed drivers, nodes and controllers, cancels, preemption."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from airflows.ledger import open_ledger
+
+pytestmark = [pytest.mark.live, pytest.mark.slow]
+
+AIRFLOWS = [sys.executable, "-m", "airflows.cli"]
+PATIENCE_S = 180
+SCORE = """\
+import os
+import yaml
+from mlflow.tracking import MlflowClient
+with open(os.environ["HYPERPARAMETERS_PATH"], encoding="utf-8") as file:
+    seed = yaml.safe_load(file)["seed"]
+MlflowClient().log_metric(os.environ["MLFLOW_RUN_ID"], "loss", (seed - 5) ** 2)
+"""
+# Saves a checkpoint a step; a first attempt goes on for ever, a second one ends when it has resumed.
+SAVES = """\
+echo "$AIRFLOWS_TRIAL.$AIRFLOWS_ATTEMPT" >>"$RUNS"
+trap 'echo "told to save"; exit 1' TERM
+if [ "$AIRFLOWS_ATTEMPT" = 0 ]; then
+  mkdir "$AIRFLOWS_CHECKPOINT_DIR/checkpoint-1"
+  echo '{"global_step": 1}' >"$AIRFLOWS_CHECKPOINT_DIR/checkpoint-1/trainer_state.json"
+  echo saved
+  while :; do sleep 0.1 || :; done
+fi
+[ "$AIRFLOWS_RESUME_FROM" = "$AIRFLOWS_CHECKPOINT_DIR/checkpoint-1" ]
+"""
+COUNTS = 'echo "$AIRFLOWS_TRIAL.$AIRFLOWS_ATTEMPT" >>"$RUNS"; '
+
+
+class Sweeping:
+    """A sweep in a home of its own, driven by the real command."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.home = directory / "home"
+        self.runs_file = directory / "runs.txt"
+
+    def write(self, command: str, trials: int, *, backend=None, **tree) -> Path:
+        base = {
+            "experiment_name": "live",
+            "command": command,
+            "compute": {"accelerator_type": "GPU_1xA10", "num_accelerators": 1},
+            "env_variables": {"RUNS": str(self.runs_file)},
+            "parameters": {"seed": 0},
+        }
+        base |= tree.pop("base", {})
+        mapping = {
+            "name": "live",
+            "base": base,
+            "space": {"parameters.seed": list(range(trials))},
+            "retry": {"wait": "0s"},
+            "tracking": {"uri": "none"},
+            "backend": {
+                "type": "slurm",
+                "grace": 3,
+                "patience": 5,
+                "accelerators": {"GPU_1xA10": {"cpu": True}},
+                **(backend or {}),
+            },
+            **tree,
+        }
+        path = self.directory / "sweep.yaml"
+        path.write_text(json.dumps(mapping), encoding="utf-8")
+        return path
+
+    def start(self, *words) -> subprocess.Popen:
+        env = {**os.environ, "AIRFLOWS_HOME": str(self.home)}
+        command = [*AIRFLOWS, "sweep", str(self.directory / "sweep.yaml"), "--yes", "-o", "json", *words]
+        with (self.directory / "driver.log").open("a") as log:
+            return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=log, text=True)
+
+    def end(self, process: subprocess.Popen) -> tuple[int, dict]:
+        out, _ = process.communicate(timeout=PATIENCE_S)
+        assert out, (self.directory / "driver.log").read_text()
+        return process.returncode, json.loads(out)
+
+    def drive(self) -> tuple[int, dict]:
+        return self.end(self.start())
+
+    def runs(self) -> Counter:
+        return Counter(self.runs_file.read_text().split()) if self.runs_file.exists() else Counter()
+
+    def until(self, holds, seconds=60) -> None:
+        deadline = time.monotonic() + seconds
+        while not holds():
+            assert time.monotonic() < deadline, (self.directory / "driver.log").read_text()
+            time.sleep(0.1)
+
+    def log(self, number: int, attempt: int) -> str:
+        logs = self.home.glob(f"runs/*/{number}/a{attempt}/logs/node_0.log")
+        return "".join(path.read_text() for path in logs)
+
+    def attempts(self) -> list:
+        ledger = open_ledger(self.home)
+        try:
+            return ledger.attempts(ledger.sweeps()[0].id)
+        finally:
+            ledger.close()
+
+    def arrays(self) -> set[str]:
+        return {path.read_text().split()[0] for path in self.home.glob("batches/*/*/job")}
+
+
+@pytest.fixture
+def sweeping(tmp_path, slurm) -> Sweeping:  # noqa: ARG001 - the cluster it runs on
+    return Sweeping(tmp_path)
+
+
+def once(trials: int) -> dict[str, int]:
+    return {f"{number}.0": 1 for number in range(trials)}
+
+
+def test_two_hundred_trials_come_to_their_winner(sweeping):
+    (sweeping.directory / "score.py").write_text(SCORE)
+    sweeping.write(
+        f'"{sys.executable}" "{sweeping.directory}/score.py"',
+        200,
+        tracking={},
+        objective={"metric": "loss", "goal": "minimize"},
+        limits={"concurrent": 4},
+    )
+
+    code, document = sweeping.drive()
+
+    assert (code, document["state"]) == (0, "succeeded")
+    assert document["winner"]["overrides"] == {"parameters.seed": 5}
+    assert len(sweeping.arrays()) == 1
+
+
+def test_an_array_longer_than_the_site_takes_is_cut(sweeping):
+    sweeping.write(COUNTS, 310, limits={"concurrent": 100})
+
+    code, document = sweeping.drive()
+
+    assert (code, document["state"]) == (0, "succeeded")
+    assert sweeping.runs() == once(310)
+    assert len(sweeping.arrays()) == 2
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_driver_killed_at_any_moment_loses_and_repeats_nothing(sweeping, seed):
+    sweeping.write(f"{COUNTS} sleep 0.5", 60)
+    for number in range(4):
+        process = sweeping.start()
+        time.sleep(random.Random(f"{seed}-{number}").uniform(0.4, 2.0))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+
+    code, document = sweeping.drive()
+
+    assert (code, document["state"]) == (0, "succeeded")
+    assert sweeping.runs() == once(60)
+    assert len(sweeping.attempts()) == 60
+
+
+def test_a_driver_killed_between_sbatch_and_its_answer_finds_the_array(sweeping, monkeypatch, tmp_path):
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    real = subprocess.check_output(["which", "sbatch"], text=True).strip()
+    # Accepted, and the answer never comes.
+    (commands / "sbatch").write_text(
+        f'#!/bin/sh\ncase "$*" in *test-only*) exec {real} "$@" ;; esac\n{real} "$@" >/dev/null\n'
+        f"touch {tmp_path}/accepted\nsleep 60\n"
+    )
+    (commands / "sbatch").chmod(0o755)
+    sweeping.write(f"{COUNTS} sleep 1", 10)
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", f"{commands}{os.pathsep}{os.environ['PATH']}")
+        process = sweeping.start()
+        sweeping.until((tmp_path / "accepted").exists)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+
+    code, document = sweeping.drive()
+
+    assert (code, document["state"]) == (0, "succeeded")
+    assert sweeping.runs() == once(10)
+
+
+def test_a_sweep_ends_with_no_driver_alive(sweeping, slurm):
+    sweeping.write(f"{COUNTS} sleep 0.5", 20, limits={"concurrent": 5})
+    process = sweeping.start()
+    sweeping.until(sweeping.runs)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+
+    sweeping.until(lambda: not slurm.run("squeue", "-h").strip())
+
+    assert sweeping.runs() == once(20)
+    assert sweeping.drive()[1]["state"] == "succeeded"
+    assert sweeping.runs() == once(20)
+
+
+def test_a_controller_that_is_away_for_a_while_delays_and_nothing_else(sweeping, slurm):
+    sweeping.write(f"{COUNTS} sleep 3", 12, limits={"concurrent": 6})
+    process = sweeping.start()
+    sweeping.until(lambda: len(sweeping.runs()) >= 2)
+    slurm.kill("slurmctld")
+    time.sleep(8)
+    slurm.up()
+
+    code, document = sweeping.end(process)
+
+    assert (code, document["state"]) == (0, "succeeded")
+    assert sweeping.runs() == once(12)
+
+
+def test_a_trial_on_a_node_that_fails_resumes_from_its_checkpoint(sweeping, slurm):
+    sweeping.write(SAVES, 1)
+    process = sweeping.start()
+    sweeping.until(lambda: "saved" in sweeping.log(0, 0))
+    node = slurm.run("squeue", "-h", "-o", "%N").strip()
+    slurm.run("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
+
+    code, document = sweeping.end(process)
+
+    first, second = sweeping.attempts()
+    assert (code, document["state"]) == (0, "succeeded")
+    assert (first.reason, second.state) == ("node_failed", "succeeded")
+    assert second.resumed_from.endswith("checkpoint-1")
+
+
+def test_a_preempted_trial_may_save_and_resumes_from_its_checkpoint(sweeping, slurm):
+    sweeping.write(SAVES, 1, backend={"partition": "preempt"})
+    process = sweeping.start()
+    sweeping.until(lambda: "saved" in sweeping.log(0, 0))
+    wanted = ["-p", "main", "-N4", "--exclusive", "--output=/dev/null"]
+    slurm.run("sbatch", *wanted, "--wrap", "sleep 2")
+
+    code, document = sweeping.end(process)
+
+    first, second = sweeping.attempts()
+    assert (code, document["state"]) == (0, "succeeded")
+    assert (first.reason, second.state) == ("preempted", "succeeded")
+    assert "told to save" in sweeping.log(0, 0)
+
+
+def test_a_trial_past_its_time_limit_may_save_and_resumes_from_its_checkpoint(sweeping):
+    sweeping.write(SAVES, 1, base={"timeout_minutes": 1}, backend={"grace": 45})
+    code, document = sweeping.drive()
+
+    first, second = sweeping.attempts()
+    assert (code, document["state"]) == (0, "succeeded")
+    assert (first.reason, second.state) == ("timed_out", "succeeded")
+    assert "told to save" in sweeping.log(0, 0)
+
+
+def test_a_run_cancelled_outside_is_seen_as_cancelled(sweeping, slurm):
+    # One of each: running and waiting.
+    sweeping.write(f"{COUNTS} sleep 5", 4, limits={"concurrent": 2})
+    process = sweeping.start()
+    sweeping.until(lambda: len(sweeping.runs()) == 2)
+    (array,) = sweeping.arrays()
+    slurm.run("scancel", f"{array}_0", f"{array}_3")
+
+    code, document = sweeping.end(process)
+
+    states = {attempt.number: attempt.state for attempt in sweeping.attempts()}
+    assert states == {0: "cancelled", 1: "succeeded", 2: "succeeded", 3: "cancelled"}
+    assert (code, document["state"]) == (0, "succeeded")
+
+
+def test_cancelling_a_sweep_takes_all_of_it_out_of_the_queue(sweeping, slurm):
+    sweeping.write(f"{COUNTS} sleep 300", 50, limits={"concurrent": 3})
+    process = sweeping.start()
+    sweeping.until(lambda: len(sweeping.runs()) == 3)
+    env = {**os.environ, "AIRFLOWS_HOME": str(sweeping.home)}
+    subprocess.run(
+        [*AIRFLOWS, "cancel", "live", "--yes"], env=env, check=True, capture_output=True, timeout=90
+    )
+
+    _, document = sweeping.end(process)
+
+    assert document["state"] == "cancelled"
+    assert not slurm.run("squeue", "-h").strip()
+
+
+def test_identical_failures_take_the_rest_out_of_the_queue(sweeping, slurm):
+    sweeping.write(f"{COUNTS} sleep 1; exit 3", 100, limits={"concurrent": 3}, retry={"max": 0})
+
+    code, document = sweeping.drive()
+
+    assert (code, document["state"]) == (1, "failed")
+    assert len(sweeping.runs()) < 30
+    assert not slurm.run("squeue", "-h").strip()
+
+
+def test_a_wrong_partition_is_refused_before_anything_is_written(sweeping):
+    sweeping.write("true", 2, backend={"partition": "nosuch"})
+    process = sweeping.start()
+    process.communicate(timeout=PATIENCE_S)
+
+    assert process.returncode == 2
+    assert "artition" in (sweeping.directory / "driver.log").read_text()
+    assert not sweeping.home.exists()
+
+
+def test_a_full_queue_is_waited_for(sweeping, slurm):
+    slurm.run("sacctmgr", "-i", "modify", "user", "root", "set", "maxsubmit=5")
+    try:
+        sweeping.write(f"{COUNTS} sleep 0.2", 12, backend={"queue": 12, "account": "ml"})
+        code, document = sweeping.drive()
+    finally:
+        slurm.run("sacctmgr", "-i", "modify", "user", "root", "set", "maxsubmit=-1")
+
+    assert (code, document["state"]) == (0, "succeeded")
+    assert sweeping.runs() == once(12)
+
+
+def test_a_site_without_accounts_that_forgets_at_once(slurm_without_accounts, tmp_path):
+    sweeping = Sweeping(tmp_path)
+    sweeping.write(f'{COUNTS} [ "$AIRFLOWS_TRIAL.$AIRFLOWS_ATTEMPT" != 3.0 ]', 20, limits={"concurrent": 4})
+    process = sweeping.start()
+    sweeping.until(sweeping.runs)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    # Long enough for Slurm to forget all of it.
+    sweeping.until(lambda: not slurm_without_accounts.run("squeue", "-h", "-t", "all").strip())
+
+    code, document = sweeping.drive()
+
+    assert (code, document["state"]) == (0, "succeeded")
+    assert sweeping.runs() == once(20) | {"3.1": 1}
