@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from airflows import addresses
 from airflows.errors import AirflowsError, SpecError
 from airflows.ids import canonical_json
 from airflows.times import to_iso
@@ -49,7 +49,6 @@ _CLASSES = frozenset(
         Reason.NO_RENDEZVOUS,
     }
 )
-_PASSWORD = re.compile(r"(?P<before>[A-Za-z][A-Za-z0-9+.-]*://[^/@\s:]*):[^/@\s]+@")
 
 
 def to_json(document: Any, *, indent: int | None = 2, ascii_only: bool = False) -> str:
@@ -82,10 +81,10 @@ def number_word(value: float) -> str:
 
 
 def without_passwords(value: Any) -> Any:
-    """Return a tree or text with the passwords in its URLs replaced by `***`."""
+    """Return a tree or text with the secrets in its addresses replaced by `***`."""
     match value:
         case str():
-            return _PASSWORD.sub(r"\g<before>:***@", value)
+            return addresses.hidden(value)
         case Mapping():
             return {key: without_passwords(item) for key, item in value.items()}
         case list() | tuple():
@@ -197,7 +196,8 @@ def causes_of(sweep: str, attempts: Iterable[AttemptRow]) -> list[Document]:
             cause = found.setdefault(
                 (attempt.reason, attempt.signature),
                 {
-                    "class": attempt.reason,
+                    "class": class_of(attempt.reason),
+                    "reason": attempt.reason or None,
                     "count": 0,
                     "signature": attempt.signature,
                     "example": f"{sweep}/{attempt.number}.{attempt.attempt}",
@@ -211,6 +211,11 @@ def causes_of(sweep: str, attempts: Iterable[AttemptRow]) -> list[Document]:
 # Trials
 
 
+def class_of(reason: str) -> str | None:
+    """Return what kind of failure a reason is, None where nothing failed by itself."""
+    return str(reason) if reason in _CLASSES else None
+
+
 def trial_document(trial: Trial, overrides: Mapping[str, Any]) -> Document:
     """Return a trial; `overrides` are its own, the replicate's value included."""
     return {
@@ -220,7 +225,7 @@ def trial_document(trial: Trial, overrides: Mapping[str, Any]) -> Document:
         "replicate": trial.replicate,
         "state": trial.state,
         "reason": trial.reason.value or None,
-        "class": trial.reason.value if trial.reason in _CLASSES else None,
+        "class": class_of(trial.reason),
         "message": trial.message or trial.reason.sentence or None,
         "attempt": trial.attempt,
         "backend": trial.backend or None,
@@ -243,7 +248,8 @@ def attempt_document(attempt: AttemptRow, launch_dir: str, log_paths: Sequence[s
     return {
         "attempt": attempt.attempt,
         "state": attempt.state,
-        "class": attempt.reason or None,
+        "reason": attempt.reason or None,
+        "class": class_of(attempt.reason),
         "message": attempt.message or None,
         "signature": attempt.signature or None,
         "backend": attempt.backend or None,
@@ -334,4 +340,4 @@ def error_document(error: AirflowsError) -> Document:
 def problem_document(error: AirflowsError) -> Document:
     """Return an error of a file as `validate` lists it."""
     message = error.message if error.hint is None else f"{error.message} {error.hint}"
-    return {"line": error.line, "field": error.field, "message": message}
+    return {"file": error.file, "line": error.line, "field": error.field, "message": message}

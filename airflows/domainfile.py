@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
 from airflows.domains import Domain, Interval, Listed, Number, Powers, Steps, exact
 from airflows.keys import nearest
 from airflows.place import Place
+from airflows.train import normalised, takes_text
 
 _KEYS = ("values", "min", "max", "step", "count", "log", "when")
 _MOST = 10**15
@@ -52,7 +53,7 @@ def read_domain(raw: Any, keys: Sequence[str], place: Place) -> ReadDomain:
         return ReadDomain(_listed(raw["values"], keys, place.at("values")), when)
     if len(keys) > 1:
         place.fail("Coupled keys take a list of lists, one inner list for each choice.")
-    return ReadDomain(_range(raw, place), when)
+    return ReadDomain(replace(_range(raw, place), is_text=takes_text(keys[0])), when)
 
 
 def _listed(raw: Any, keys: Sequence[str], place: Place) -> Listed:
@@ -62,8 +63,12 @@ def _listed(raw: Any, keys: Sequence[str], place: Place) -> Listed:
         values = raw if isinstance(raw, list) else [raw]
         if not values:
             place.fail("The list is empty.", "Give at least one value, or leave the key out.")
-        return Listed.of([[value] for value in values], is_coupled=False)
-    return Listed.of(_rows(raw, keys, place), is_coupled=True)
+        return Listed.of([[normalised(keys[0], value)] for value in values], is_coupled=False)
+    rows = [
+        [normalised(key, value) for key, value in zip(keys, row, strict=True)]
+        for row in _rows(raw, keys, place)
+    ]
+    return Listed.of(rows, is_coupled=True)
 
 
 def _rows(raw: Any, keys: Sequence[str], place: Place) -> Sequence[Sequence[Any]]:
@@ -97,7 +102,7 @@ def _row(columns: Sequence[Sequence[Any]]) -> str:
     return ", ".join(str(column[0]) if column else "..." for column in columns)
 
 
-def _range(raw: Mapping[str, Any], place: Place) -> Domain:
+def _range(raw: Mapping[str, Any], place: Place) -> Steps | Powers | Interval:
     for name in ("min", "max"):
         if name not in raw:
             place.fail(f"{name} is missing.", _FORMS)

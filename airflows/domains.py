@@ -9,9 +9,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 from airflows.ids import canonical_json
+from airflows.scalars import go_text, resolve
 
 Number = int | float
 
@@ -117,6 +118,7 @@ class Steps:
     scale: int
     count: int
     is_whole: bool
+    is_text: bool = False
 
     @classmethod
     def of(cls, low: Number, step: Fraction, count: int, *, is_whole: bool) -> Steps:
@@ -128,15 +130,16 @@ class Steps:
     def __len__(self) -> int:
         return self.count
 
-    def __getitem__(self, place: int) -> Number:
+    def __getitem__(self, place: int) -> Number | str:
         value = self.start + place * self.step
-        return value // self.scale if self.is_whole else value / self.scale
+        return _given(value // self.scale if self.is_whole else value / self.scale, is_text=self.is_text)
 
     def find(self, value: Any, column: int = 0) -> Sequence[int]:  # noqa: ARG002 - one key only
         """Return the position of the value, if it is in the series."""
-        if not _is_number(value):
+        number = _read(value, is_text=self.is_text)
+        if number is None:
             return ()
-        return _around(self, round((exact(value) * self.scale - self.start) / self.step), value)
+        return _around(self, round((exact(number) * self.scale - self.start) / self.step), value)
 
     def describe(self) -> dict[str, Any]:
         """Return what it is, for the sweep's definition."""
@@ -151,6 +154,7 @@ class Powers:
     high: Number
     count: int
     is_whole: bool = False
+    is_text: bool = False
 
     @classmethod
     def of(cls, low: Number, high: Number, count: int) -> Powers:
@@ -160,25 +164,28 @@ class Powers:
             isinstance(low, int)
             and isinstance(high, int)
             and count <= _WHOLE_CHECKED
-            and all(spread[place] == int(spread[place]) for place in range(count))
+            and all(spread._number(place).is_integer() for place in range(count))
         )
         return cls(low, high, count, is_whole=is_whole)
 
     def __len__(self) -> int:
         return self.count
 
-    def __getitem__(self, place: int) -> Number:
+    def __getitem__(self, place: int) -> Number | str:
+        value = self._number(place)
+        return _given(int(value) if self.is_whole else value, is_text=self.is_text)
+
+    def _number(self, place: int) -> float:
         if place in {0, self.count - 1}:
-            value = float(self.high if place else self.low)
-        else:
-            value = _rounded(self.low * (self.high / self.low) ** (place / (self.count - 1)), _SERIES_DIGITS)
-        return int(value) if self.is_whole else value
+            return float(self.high if place else self.low)
+        return _rounded(self.low * (self.high / self.low) ** (place / (self.count - 1)), _SERIES_DIGITS)
 
     def find(self, value: Any, column: int = 0) -> Sequence[int]:  # noqa: ARG002 - one key only
         """Return the position of the value, if it is in the series."""
-        if not _is_number(value) or value <= 0:
+        number = _read(value, is_text=self.is_text)
+        if number is None or number <= 0:
             return ()
-        share = math.log(value / self.low) / math.log(self.high / self.low)
+        share = math.log(number / self.low) / math.log(self.high / self.low)
         return _around(self, round(share * (self.count - 1)), value)
 
     def describe(self) -> dict[str, Any]:
@@ -186,7 +193,7 @@ class Powers:
         return {"first": self[0], "last": self[self.count - 1], "count": self.count, "log": True}
 
 
-def _around(series: Steps | Powers, guess: int, value: Number) -> Sequence[int]:
+def _around(series: Steps | Powers, guess: int, value: Number | str) -> Sequence[int]:
     near = range(max(0, guess - 1), min(len(series), guess + 2))
     return [place for place in near if series[place] == value][:1]
 
@@ -199,9 +206,13 @@ class Interval:
     high: Number
     is_log: bool
     is_whole: bool
+    is_text: bool = False
 
-    def draw(self, share: float) -> Number:
+    def draw(self, share: float) -> Number | str:
         """Return the value at a share of the interval from 0 up to 1."""
+        return _given(self._draw(share), is_text=self.is_text)
+
+    def _draw(self, share: float) -> Number:
         if self.is_whole:
             return self._draw_whole(share)
         if self.is_log:
@@ -221,8 +232,10 @@ class Interval:
 
     def holds(self, value: Any) -> bool:
         """Whether the value may be drawn."""
-        is_within = _is_number(value) and self.low <= value <= self.high
-        return is_within and (not self.is_whole or value == int(value))
+        number = _read(value, is_text=self.is_text)
+        if number is None or not self.low <= number <= self.high:
+            return False
+        return not self.is_whole or number == int(number)
 
     def describe(self) -> dict[str, Any]:
         """Return what it is, for the sweep's definition."""
@@ -236,6 +249,19 @@ Domain = Finite | Interval
 def exact(value: Number) -> Fraction:
     """Return the number as it is written in decimals: a tenth for 0.1."""
     return Fraction(repr(value)) if isinstance(value, float) else Fraction(value)
+
+
+def _given(number: Number, *, is_text: bool) -> Number | str:
+    """Return a number as its key takes it: as the text that AI Runtime would make of it, where that is so."""
+    return go_text(number) if is_text else number
+
+
+def _read(value: Any, *, is_text: bool) -> Number | None:
+    """Return the number that `_given` gave, None for what it would not give."""
+    number = resolve(value) if is_text and isinstance(value, str) else value
+    if not _is_number(number) or (is_text and go_text(number) != value):
+        return None
+    return cast("Number", number)
 
 
 def _is_number(value: Any) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from airflows import addresses
 from airflows.errors import AirflowsError
 
 _LONGEST_S = 120.0
@@ -156,7 +156,9 @@ def _base(repository: Repository) -> str | None:
 
 def _diff(repository: Repository) -> tuple[str, bytes]:
     try:
-        patch = repository.run("diff", "HEAD", "--", ".", timeout_s=_DIFF_LONGEST_S)
+        # Whatever the user's configuration says: no program of theirs, no colors.
+        how = ("--no-ext-diff", "--no-color")
+        patch = repository.run("diff", *how, "HEAD", "--", ".", timeout_s=_DIFF_LONGEST_S)
     except GitError as exc:
         if isinstance(exc.__cause__, subprocess.TimeoutExpired):
             return "timeout", b""
@@ -168,4 +170,4 @@ def _diff(repository: Repository) -> tuple[str, bytes]:
 
 
 def _without_credentials(url: str | None) -> str | None:
-    return re.sub(r"(?<=://)[^/@]*@", "", url) if url else None
+    return addresses.bare(url) if url else None

@@ -6,12 +6,13 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Self
 
 from airflows import ids
 from airflows.backends.base import Job
+from airflows.codecopies import CodeCopies
 from airflows.errors import AirflowsError, SpecError
 from airflows.snapshot import Snapshot, kept_snapshot, root_directory, snapshot
 from airflows.train import ACCELERATORS, TrainConfig, TrainFile, decode
@@ -52,6 +53,7 @@ class Launcher:
         base: the sweep's train.yaml.
         base_dir: the directory its relative paths start from.
         variables: for every job, such as where MLflow is.
+        secret_variables: for every job, such as MLflow's credentials; written nowhere.
         checkpoint_root: gets `<sweep>/<number>/`.
         pattern: glob of what counts as a checkpoint, empty for the known forms.
         code: the snapshot of the base, None when it names no code.
@@ -67,9 +69,11 @@ class Launcher:
     pattern: str
     code: Snapshot | None = None
     notices: tuple[str, ...] = ()
+    secret_variables: Mapping[str, str] = field(default_factory=dict, repr=False)
     _codes: dict[str, Snapshot] = field(default_factory=dict)
     _texts: dict[str, tuple[Any, str]] = field(default_factory=dict)
     _made: set[Path] = field(default_factory=set)
+    _copies: CodeCopies = field(default_factory=CodeCopies)
 
     @classmethod
     def open(
@@ -80,6 +84,7 @@ class Launcher:
         backend: HasRoot,
         tracker_env: Mapping[str, str],
         experiment_id: str,
+        tracker_secrets: Mapping[str, str] = _NO_VALUES,
         checkpoint: CheckpointSpec | None = None,
         base_dir: Path | None = None,
         code: str = "",
@@ -92,6 +97,7 @@ class Launcher:
             backend: says where everything goes.
             tracker_env: variables that lead a job to MLflow.
             experiment_id: the MLflow experiment, empty for none.
+            tracker_secrets: further such variables, whose values are written nowhere.
             checkpoint: `checkpoint` of the sweep file.
             base_dir: where relative paths start, when `base` is no file.
             code: digest of the snapshot that was made when the sweep started. With it the code is not looked
@@ -99,7 +105,8 @@ class Launcher:
 
         Raises:
             SpecError: the code cannot be packed as the train.yaml says.
-            AirflowsError: the root cannot be written, or the recorded snapshot is gone.
+            AirflowsError: the root cannot be written; or the recorded snapshot is gone or was changed, and
+                the code is no longer what it was.
         """
         directory = base_dir or (base.path.parent if base.path else Path()).absolute()
         variables = dict(tracker_env)
@@ -110,6 +117,7 @@ class Launcher:
             kept_in = directory / Path(checkpoint.dir).expanduser()
         pattern = (checkpoint.pattern if checkpoint is not None else None) or ""
         made = cls(sweep, backend.root, base, directory, variables, kept_in / sweep, pattern)
+        made.secret_variables = tracker_secrets
         made._keep_code(code)
         return made
 
@@ -155,17 +163,18 @@ class Launcher:
             checkpoint_dir=checkpoint_dir,
             checkpoint_pattern=pattern,
             timeout_s=None if timeout is None else float(timeout) * 60,
+            secret_env=self.secret_variables,
         )
 
     def _env(
         self, trial: Trial, tree: Mapping[str, Any], run_id: str, launch_dir: Path, code: Snapshot | None
     ) -> dict[str, str]:
-        env = {name: _text(value) for name, value in (tree.get("env_variables") or _NO_VALUES).items()}
+        env = {name: str(value) for name, value in (tree.get("env_variables") or _NO_VALUES).items()}
         env.update(self.variables)
         if run_id:
             env["MLFLOW_RUN_ID"] = run_id
         if code is not None:
-            env["CODE_SOURCE_PATH"] = str(code.path)
+            env["CODE_SOURCE_PATH"] = str(self._copies.path(code, launch_dir))
         if tree.get("parameters"):
             env["HYPERPARAMETERS_PATH"] = str(launch_dir / "hyperparameters.yaml")
         env["AIRFLOWS_SWEEP"] = self.sweep
@@ -189,7 +198,7 @@ class Launcher:
         files["training_config.yaml"] = "".join(parts).encode()
         variables = tree.get("env_variables")
         if variables:
-            rows = [{"name": name, "value": _text(variables[name])} for name in _in_byte_order(variables)]
+            rows = [{"name": name, "value": str(variables[name])} for name in _in_byte_order(variables)]
             files["env_vars.json"] = json.dumps(rows).encode()
         secrets = tree.get("secrets")
         if secrets:
@@ -212,8 +221,10 @@ class Launcher:
             self._make_directories(launch_dir, checkpoints)
             for name, content in files.items():
                 _overwrite(f"{launch_dir}/{name}", content)
-            for sidecar in code.sidecars if code else ():
-                _link(sidecar, launch_dir / sidecar.name)
+            if code is not None:
+                self._copies.make(code, launch_dir)
+                for sidecar in code.sidecars:
+                    _link(sidecar, launch_dir / sidecar.name)
         except OSError as exc:
             shutil.rmtree(launch_dir, ignore_errors=True)
             raise _unwritable(launch_dir, exc) from exc
@@ -276,11 +287,23 @@ class Launcher:
         wanted = config.code_source.snapshot if config.code_source else None
         name = root_directory(wanted.root_path, self.base_dir).name if wanted else ""
         kept = kept_snapshot(self.root, digest, name)
-        if kept is None:
-            message = f"the code snapshot {digest[:12]} of sweep {self.sweep} is no longer in {self.root}."
-            hint = f"Start again with the code as it is now: airflows resume {self.sweep} --failed, or --new."
-            raise AirflowsError(message, hint=hint)
-        return replace(kept, notices=())
+        if kept is not None:
+            return kept
+        try:
+            made = self._packed(config)
+        except AirflowsError as exc:
+            raise self._lost(digest, f"cannot be made anew: {exc}") from exc
+        if made.digest != digest:
+            raise self._lost(digest, "the code has changed since.")
+        return made
+
+    def _lost(self, digest: str, why: str) -> AirflowsError:
+        message = (
+            f"the code snapshot {digest[:12]} of sweep {self.sweep} is no longer in {self.root} "
+            f"as it was kept, and {why}"
+        )
+        hint = f"Start again with the code as it is now: airflows resume {self.sweep} --failed, or --new."
+        return AirflowsError(message, hint=hint)
 
     @property
     def _codes_path(self) -> Path:
@@ -304,10 +327,6 @@ class Launcher:
         except OSError as exc:
             aside.unlink(missing_ok=True)
             raise _unwritable(path, exc) from exc
-
-
-def _text(value: Any) -> str:
-    return "" if value is None else str(value)
 
 
 def _in_byte_order(names: Mapping[str, Any]) -> list[str]:

@@ -32,7 +32,11 @@ def code_files(root: Path, include: Sequence[str], *, without: Path | None = Non
         SpecError: an included path does not exist or holds no files.
     """
     found = _not_ignored(root) if gitrepo.is_installed() else _walk(root, _simple_rules(root))
-    kept = sorted(path for path in found if _is_code(path) and not _is_below(root / path, without))
+    kept = sorted(
+        path
+        for path in found
+        if _is_code(path) and _can_be_copied(root / path) and not _is_below(root / path, without)
+    )
     if not include:
         return kept
     wanted = [PurePosixPath(path.strip()) for path in include]
@@ -51,6 +55,11 @@ def code_files(root: Path, include: Sequence[str], *, without: Path | None = Non
 def _is_code(path: str) -> bool:
     parts = PurePosixPath(path).parts
     return not any(part in _NEVER or part.startswith("._") for part in parts)
+
+
+def _can_be_copied(path: Path) -> bool:
+    """Whether it is a file or a link: reading a pipe would wait for a writer."""
+    return path.is_symlink() or path.is_file()
 
 
 def _is_below(path: Path, directory: Path | None) -> bool:

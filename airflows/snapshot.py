@@ -1,7 +1,8 @@
 """The code of a run, kept as it was when the sweep started: `snapshots/<digest>/<root name>/`.
 
 The digest is that of the files themselves (path, executable or not, content), so equal code is kept once,
-whatever repository, commit or machine it came from.
+whatever repository, commit or machine it came from. What is kept is read-only, and used again only after
+its files were found to have that digest still.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import stat
 import tarfile
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -86,9 +87,25 @@ def snapshot(
 
 
 def kept_snapshot(root: Path, digest: str, name: str) -> Snapshot | None:
-    """Return a snapshot that was kept before under a root's name, None when it is not there."""
+    """Return a snapshot that was kept before under a root's name, None when it is gone or was changed."""
     path = root / "snapshots" / digest / name
-    return Snapshot(digest, path) if digest and path.is_dir() else None
+    return Snapshot(digest, path) if digest and _has_digest(path, digest) else None
+
+
+def kept_files(directory: Path) -> list[str]:
+    """Return the files and links of a snapshot, relative, sorted; without what Python adds by running it."""
+    found = []
+    for here, names, files in os.walk(directory):
+        names[:] = [name for name in names if name != "__pycache__"]
+        found += [Path(here, name) for name in (*names, *files)]
+    return sorted(str(path.relative_to(directory)) for path in found if path.is_symlink() or path.is_file())
+
+
+def _has_digest(directory: Path, digest: str) -> bool:
+    try:
+        return directory.is_dir() and _digest(directory, kept_files(directory)) == digest
+    except OSError:
+        return False
 
 
 def root_directory(text: str, base_dir: Path) -> Path:
@@ -193,7 +210,11 @@ def _keep_commit(source: Path, wanted: Wanted, git: Git, target: Path) -> str:
     archive = repository.run("archive", "--format=tar", commit, *(["--", *paths] if paths else []))
     target.mkdir()
     with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
-        packed.extractall(target, filter="tar")
+        # Older 3.11, such as Debian 12's, has no filters; the archive is git's own and holds nothing outside.
+        if hasattr(tarfile, "tar_filter"):
+            packed.extractall(target, filter="tar")
+        else:
+            packed.extractall(target)  # noqa: S202
     return commit
 
 
@@ -241,22 +262,42 @@ def _beside(snapshots: Path) -> Iterator[Path]:
 
 def _move(aside: Path, name: str, root: Path, notices: tuple[str, ...] = ()) -> Snapshot:
     made = aside / name
-    files = sorted(
-        str(path.relative_to(made)) for path in made.rglob("*") if path.is_symlink() or path.is_file()
-    )
+    files = kept_files(made)
     if not files:
         message = "there is nothing to pack: no file is left of the code directory."
         raise SpecError(message, field=_FIELD, hint="See .gitignore and include_paths.")
     digest = _digest(made, files)
     target = root / "snapshots" / digest
     target.mkdir(exist_ok=True)
+    return Snapshot(digest, target / name, (*notices, *_place(made, target / name, digest)))
+
+
+def _place(made: Path, target: Path, digest: str) -> Iterator[str]:
+    """Move code to where it belongs; yield what people should know about what was there."""
     try:
-        made.rename(target / name)
+        made.rename(target)
     except OSError as exc:
-        # Somebody else was quicker with the same code.
         if exc.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
             raise
-    return Snapshot(digest, target / name, notices)
+        if _has_digest(target, digest):
+            # Somebody else was quicker with the same code.
+            return
+        # Not removed: it may hold what a trial wrote beside its code.
+        changed = Path(tempfile.mkdtemp(prefix=f"{target.name}.changed-", dir=target.parent))
+        with suppress(FileNotFoundError):
+            target.rename(changed)
+        made.rename(target)
+        yield f"The kept code {target} had been changed. It was kept anew; what was there is in {changed}."
+    _protect(target)
+
+
+def _protect(directory: Path) -> None:
+    """Take the right to write from everybody, as far as the file system has it."""
+    for here, _, files in os.walk(directory):
+        for path in (Path(here), *(Path(here, name) for name in files)):
+            if not path.is_symlink():
+                with suppress(OSError):
+                    path.chmod(stat.S_IMODE(path.stat().st_mode) & ~0o222)
 
 
 def _write_sidecars(directory: Path, files: dict[str, bytes]) -> None:

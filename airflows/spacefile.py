@@ -13,6 +13,7 @@ from airflows.ids import canonical_json
 from airflows.keynames import Claimed, KeyNames, nearest_key
 from airflows.keys import MISSING, get_key, split_key
 from airflows.place import Place
+from airflows.train import normalised
 
 
 @dataclass(slots=True)
@@ -106,7 +107,7 @@ def _read_condition(reader: _Reader, at: int, read: ReadDomain) -> tuple[Clause,
             here.fail(f"{key} is neither in the space nor in the base.", hint)
         if isinstance(raw, list) and not raw:
             here.fail("The list is empty, so the condition never holds.")
-        values = tuple(raw) if isinstance(raw, list) else (raw,)
+        values = tuple(normalised(key, value) for value in (raw if isinstance(raw, list) else [raw]))
         wanted = frozenset(likeness(value) for value in values)
         axis = reader.column_of[key][0] if key in reader.column_of else None
         holds = base is not MISSING and likeness(base) in wanted
@@ -168,7 +169,7 @@ def _read_row(reader: _Reader, row: Mapping[str, Any], place: Place) -> Override
         if key in read:
             here.fail(f"{key} is listed twice in this row.")
         claimed.add(key, here)
-        read[key] = value
+        read[key] = normalised(key, value)
     return read
 
 
@@ -196,9 +197,10 @@ def _read_rule(reader: _Reader, raw: Mapping[str, Any], place: Place) -> Rule:
         place.fail("A rule without keys would remove every point.")
     row: dict[str, Any] = {}
     base: dict[str, str | None] = {}
-    for raw_key, value in raw.items():
+    for raw_key, given in raw.items():
         here = place.at(raw_key)
         key = reader.names.single(raw_key, here)
+        value = normalised(key, given)
         reader.names.refuse_replicate_key(key, here)
         if key in row:
             here.fail(f"{key} is listed twice in this row.")

@@ -57,13 +57,16 @@ def _as_text(tags: object) -> object:
     return {k: canonical_json(v) if isinstance(v, plain) else v for k, v in tags.items()}
 
 
-def _distinct(values: object) -> object:
-    if not isinstance(values, list):
-        return values
+def distinct(values: list[Any]) -> list[Any]:
+    """Return the values, each once."""
     first: dict[str, Any] = {}
     for value in values:
         first.setdefault(canonical_json(value), value)
     return list(first.values())
+
+
+def _distinct(values: object) -> object:
+    return distinct(values) if isinstance(values, list) else values
 
 
 _DURATION_SCHEMA = WithJsonSchema({"type": "string", "pattern": PATTERN, "examples": ["90s", "12h", "1h30m"]})

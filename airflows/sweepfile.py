@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from airflows import yamlio
+from airflows.addresses import has_secret
 from airflows.axes import Space
 from airflows.basefile import read_base
 from airflows.errors import SpecError
@@ -18,14 +19,13 @@ from airflows.notyet import refuse_not_yet
 from airflows.place import Place
 from airflows.space import Choice, Expansion, Method
 from airflows.spacefile import read_space
-from airflows.spec import ADAPTIVE, DRAWN, SweepSpec
+from airflows.spec import ADAPTIVE, DRAWN, SweepSpec, distinct
 from airflows.specerrors import checked_spec
 from airflows.sweeptree import apply_sets, plain
-from airflows.train import TrainFile
+from airflows.train import TrainFile, normalised
 from airflows.yamlio import Notice
 
 _NAME_LENGTH = 64
-_PASSWORD = re.compile(r"(?P<user>://[^/@\s:]*):[^/@\s]+@")
 _ERROR_FIELD = re.compile(r"exclude\[(?P<rule>\d+)\]|space\.(?P<key>.+)")
 
 
@@ -43,7 +43,8 @@ class LoadedSweep:
         expansion: the points.
         definition: what makes the points what they are; limits, retries and the like are not in it.
         definition_digest: of the definition: the same points in the same order from the same base.
-        source: the sweep file as it took effect, base inlined and without passwords.
+        source: the sweep file as it took effect, base inlined; without a `tracking.uri` that
+            holds a password.
         idempotency_token: the base's own, for `airflows run`; empty for none.
     """
 
@@ -154,7 +155,7 @@ def _load(
     refuse_not_yet(spec, place)
     base = read_base(spec, place, directory, overrides)
     names = KeyNames(base.file.tree, strict=spec.strict)
-    _check_replicates(spec, names, place)
+    spec = _with_replicates(spec, names, place)
     space = read_space(spec.space, spec.include, spec.exclude, base=base.file.tree, names=names, place=place)
     expansion = _expansion(spec, space, place)
     notices = [*base.notices, *names.notices, *_own_notices(spec, read, expansion, place)]
@@ -199,12 +200,16 @@ def _check_parts(spec: SweepSpec, place: Place) -> None:
             place.at(*path, "min_replicates").fail(message)
 
 
-def _check_replicates(spec: SweepSpec, names: KeyNames, place: Place) -> None:
-    if spec.replicates is not None:
-        here = place.at("replicates", "key")
-        key = names.single(spec.replicates.key, here)
-        names.check_swept(key, here)
-        names.replicate_key = key
+def _with_replicates(spec: SweepSpec, names: KeyNames, place: Place) -> SweepSpec:
+    """Return the file with the values of replicates as their key takes them."""
+    if spec.replicates is None:
+        return spec
+    here = place.at("replicates", "key")
+    key = names.single(spec.replicates.key, here)
+    names.check_swept(key, here)
+    names.replicate_key = key
+    values = distinct([normalised(key, value) for value in spec.replicates.values])
+    return spec.model_copy(update={"replicates": spec.replicates.model_copy(update={"values": values})})
 
 
 def _expansion(spec: SweepSpec, space: Space, place: Place) -> Expansion:
@@ -237,8 +242,11 @@ def _own_notices(
         notices.append(place.notice(f"{dropped} duplicate point{'s' if dropped > 1 else ''} dropped."))
     if trials is not None and count is not None and count < trials:
         notices.append(place.at("search", "trials").notice(f"There are only {count} points, not {trials}."))
-    if _PASSWORD.search(spec.tracking.uri or ""):
-        message = "The password in it is kept nowhere; set MLFLOW_TRACKING_URI to resume the sweep later."
+    if has_secret(spec.tracking.uri or ""):
+        message = (
+            "It holds a password, so it is kept nowhere:"
+            " set MLFLOW_TRACKING_URI to it to resume or cancel the sweep later."
+        )
         notices.append(place.at("tracking", "uri").notice(message))
     return notices
 
@@ -266,7 +274,8 @@ def _source(tree: Mapping[str, Any], base: Mapping[str, Any]) -> str:
     """Return the sweep file as it took effect; `overrides` are in the base already."""
     shown = {name: tree[name] for name in SweepSpec.model_fields if name in tree and name != "overrides"}
     shown["base"] = dict(base)
-    uri = (shown.get("tracking") or {}).get("uri")
-    if uri is not None:
-        shown["tracking"] = {**shown["tracking"], "uri": _PASSWORD.sub(r"\g<user>@", uri)}
+    tracking = shown.get("tracking") or {}
+    if has_secret(tracking.get("uri") or ""):
+        # Half an address would win over the environment's whole one when the source is read again.
+        shown["tracking"] = {name: value for name, value in tracking.items() if name != "uri"}
     return yamlio.dump(shown)

@@ -14,6 +14,7 @@ from airflows.domains import Listed
 from airflows.errors import SpecError
 from airflows.ids import canonical_json
 from airflows.keys import split_key
+from airflows.scalars import resolve
 from airflows.search.enumerate import Grid
 from airflows.search.levels import finite
 from airflows.sweepfile import LoadedSweep
@@ -97,7 +98,7 @@ class _Vetted:
     def _check(self, looked_at: Overrides, overrides: Mapping[str, Any], index: int | None) -> None:
         # A number may stand for any other, so that a seed in a variable is not looked at ten thousand times.
         alike = {
-            key: 0 if type(value) in {int, float} and _kind(key) is _Kind.SINGLE else value
+            key: "0" if _kind(key) is _Kind.SINGLE and _is_number(value) else value
             for key, value in looked_at.items()
         }
         known = canonical_json(alike)
@@ -127,6 +128,10 @@ class _Vetted:
         shown = ", ".join(f"{key}: {value}" for key, value in point.overrides.items()) or "none"
         message = f"Trial {point.index * each} cannot run. {exc.message} Its overrides: {shown}."
         return SpecError(message, file=self._file, field=exc.field, hint=exc.hint)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, str) and value != "" and type(resolve(value)) in {int, float}
 
 
 def _alone(space: Space) -> Iterator[Overrides]:

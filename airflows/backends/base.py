@@ -59,6 +59,8 @@ class Job:
         work_dir: the directory the command starts in; None is the launch directory.
         env: variables set for the command on every node; never a secret.
         secrets: variable name to `scope/key`; the value is read where the command runs.
+        secret_env: variables as `env`, whose values others must not see, such as MLflow's credentials: never
+            in an argument, nor in a file that others may read.
         checkpoint_dir: the trial's checkpoint directory, the same for all its attempts.
         checkpoint_pattern: glob of what counts as a checkpoint, empty for the known forms.
         timeout_s: limit of this attempt in seconds, None for none.
@@ -84,6 +86,7 @@ class Job:
     timeout_s: float | None = None
     batch: str = ""
     throttle: int = 0
+    secret_env: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 class Phase(StrEnum):

@@ -41,12 +41,22 @@ def refuse_second_driver(row: SweepRow) -> None:
     )
 
 
-def detach(ledger: Ledger, row: SweepRow, home: Path) -> Document:
+def detach(ledger: Ledger, row: SweepRow, home: Path, tracking_uri: str = "") -> Document:
     """Start a driver in the background; return once it has the sweep.
+
+    Args:
+        ledger: where the sweep is.
+        row: the sweep.
+        home: `$AIRFLOWS_HOME`.
+        tracking_uri: of an MLflow that the ledger must not know whole; empty for none. No argument of the
+            process, since others see these.
 
     Raises:
         NoResultError: it ended before that; the message has its last lines.
     """
+    environment = {**os.environ, "AIRFLOWS_HOME": str(home)}
+    if tracking_uri:
+        environment["MLFLOW_TRACKING_URI"] = tracking_uri
     path = log_path(home, row.id)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as log:
@@ -57,7 +67,7 @@ def detach(ledger: Ledger, row: SweepRow, home: Path) -> Document:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env={**os.environ, "AIRFLOWS_HOME": str(home)},
+            env=environment,
             start_new_session=True,
         )
     deadline = time.monotonic() + _PATIENCE_S

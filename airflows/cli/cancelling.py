@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from airflows.cli import options
-from airflows.cli.failure import FAILED, SUCCEEDED, WRONG_REQUEST, UsageError
+from airflows.cli.failure import FAILED, SUCCEEDED, UsageError
 from airflows.cli.terminal import Session
 from airflows.documents import Document
 from airflows.errors import AirflowsError
@@ -38,7 +39,7 @@ def cancel(
         return _answer(session, [], [])
     if everything:
         ids = [row.id for row in ledger.sweeps(active_only=True)]
-        failed: list[tuple[str, str]] = []
+        failed: list[tuple[str, AirflowsError]] = []
     else:
         ids, failed = _resolved(ledger, wanted or [])
     if not yes and session.can_ask() and not _is_agreed(session, ids, whole=conditions_given is None):
@@ -60,7 +61,7 @@ def _check_words(wanted: list[str], *, where: bool, everything: bool) -> None:
         raise UsageError(message, hint="Name the sweep alone.")
 
 
-def _resolved(ledger: Ledger, wanted: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
+def _resolved(ledger: Ledger, wanted: list[str]) -> tuple[list[str], list[tuple[str, AirflowsError]]]:
     """Return the ids in full without attempts, and what is wrong with the others."""
     from airflows.cli.lookup import find  # noqa: PLC0415
 
@@ -70,7 +71,7 @@ def _resolved(ledger: Ledger, wanted: list[str]) -> tuple[list[str], list[tuple[
         try:
             found = find(ledger, text)
         except AirflowsError as exc:
-            failed.append((text, str(exc)))
+            failed.append((text, exc))
         else:
             ids[found.row.id if found.number is None else f"{found.row.id}/{found.number}"] = None
     return list(ids), failed
@@ -84,10 +85,10 @@ def _is_agreed(session: Session, ids: list[str], *, whole: bool) -> bool:
     return session.ask(f"Cancel all trials of {', '.join(sweeps)}?")
 
 
-def _answer(session: Session, cancelled: list[str], failed: list[tuple[str, str]]) -> int:
+def _answer(session: Session, cancelled: list[str], failed: list[tuple[str, AirflowsError]]) -> int:
     document: Document = {
         "cancelled": cancelled,
-        "failed": [{"id": each, "error": error} for each, error in failed],
+        "failed": [{"id": each, "error": str(error)} for each, error in failed],
     }
     lines = [f"{each} is cancelled" for each in cancelled]
     if not cancelled and not failed:
@@ -95,6 +96,11 @@ def _answer(session: Session, cancelled: list[str], failed: list[tuple[str, str]
     session.answer(document, lines)
     word = session.note_style.paint("error:", "red", "bold")
     session.note(*(f"{word} {each}: {error}" for each, error in failed))
+    return status_of(cancelled, failed)
+
+
+def status_of(cancelled: Sequence[str], failed: Sequence[tuple[str, AirflowsError]]) -> int:
+    """Return the exit status: that of the gravest error where nothing was cancelled."""
     if not failed:
         return SUCCEEDED
-    return FAILED if cancelled else WRONG_REQUEST
+    return FAILED if cancelled else max(error.exit_code for _, error in failed)

@@ -75,7 +75,8 @@ def check_file(path: Path) -> Document:
     else:
         document["ok"] = True
         document["warnings"] = [
-            {"line": notice.line, "field": notice.field, "message": notice.message} for notice in notices
+            {"file": notice.file, "line": notice.line, "field": notice.field, "message": notice.message}
+            for notice in notices
         ]
     return document
 
@@ -113,12 +114,16 @@ def _file_lines(checked: Document, style: Style) -> list[str]:
     else:
         lines = [f"{checked['path']}: {style.paint('wrong', 'red')} ({what})"]
     for word, look in (("errors", "red"), ("warnings", "yellow")):
-        lines += [f"  {style.paint(word[:-1] + ':', look)} {_problem_text(each)}" for each in checked[word]]
+        lines += [
+            f"  {style.paint(word[:-1] + ':', look)} {_problem_text(each, checked['path'])}"
+            for each in checked[word]
+        ]
     return lines
 
 
-def _problem_text(problem: Document) -> str:
-    place = [] if problem["line"] is None else [f"line {problem['line']}"]
+def _problem_text(problem: Document, path: str) -> str:
+    place = [problem["file"]] if problem["file"] not in {None, "", path} else []
+    place += [] if problem["line"] is None else [f"line {problem['line']}"]
     place += [problem["field"]] if problem["field"] else []
     return one_line(": ".join([*place, problem["message"]]))
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from airflows.addresses import has_secret
 from airflows.cli import background, render
 from airflows.cli.failure import INTERRUPTED
 from airflows.cli.interrupts import Interrupts
@@ -72,14 +73,14 @@ def drive(session: Session, home: Path, work: Work, *, detached: bool = False, s
             reporter.close()
         if follower is not None and not interrupts.happened:
             follower.finish()
-    return _end(session, home, driven.row, detached=detached, interrupted=interrupts.happened)
+    if detached and driven.row.ended_at is None:
+        return _leave_to_background(session, driven.row, home, reporter.site)
+    return _end(session, home, driven.row, interrupted=interrupts.happened)
 
 
-def _end(session: Session, home: Path, row: SweepRow, *, detached: bool, interrupted: bool) -> int:
-    """Print what came of a sweep, or hand it over; return the exit status."""
+def _end(session: Session, home: Path, row: SweepRow, *, interrupted: bool) -> int:
+    """Print what came of a sweep; return the exit status."""
     ledger = reading(home)
-    if detached and row.ended_at is None:
-        return _leave_to_background(session, ledger, row, home)
     results = gather(ledger, row)
     if interrupted and row.ended_at is None:
         return _interrupted(session, results)
@@ -91,7 +92,8 @@ def begun_lines(begun: Begun, driving: Drive, *, detached: bool) -> list[str]:
     """Return what is said when a sweep is in the ledger."""
     row = begun.row
     if row.ended_at is not None:
-        return [f"{row.id} has ended already; --new starts another one."]
+        again = f"airflows resume {row.id} --failed"
+        return [f"{row.id} has ended already. `{again}` tries again what failed; `sweep --new` starts anew."]
     total = "trials" if row.total is None else f"{row.total} trial{'s' * (row.total != 1)}"
     what = "started" if begun.is_new else "taken up where it stood"
     lines = [f"{row.id}: {what}; {total} on {row.backend}, {driving.site.room} at a time."]
@@ -102,9 +104,11 @@ def begun_lines(begun: Begun, driving: Drive, *, detached: bool) -> list[str]:
     return lines
 
 
-def _leave_to_background(session: Session, ledger: Ledger, row: SweepRow, home: Path) -> int:
+def _leave_to_background(session: Session, row: SweepRow, home: Path, site: Site | None) -> int:
     background.refuse_second_driver(row)
-    driver = background.detach(ledger, row, home)
+    ledger = reading(home)
+    uri = site.spec.tracking.uri if site is not None else None
+    driver = background.detach(ledger, row, home, uri if uri and has_secret(uri) else "")
     results = gather(ledger, ledger.sweep(row.id))
     text = f"{row.id} is driven in the background by process {driver['pid']}."
     document = {**ended_document(results), "driver": driver}

@@ -44,10 +44,16 @@ def list_all(
         ),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Most rows.")] = _DEFAULT_LIMIT,
+    remote: Annotated[
+        bool, typer.Option("--remote", help="Ask the backends too. Not supported yet.")
+    ] = False,
 ) -> int:
     """List active sweeps and runs, the newest first."""
     from airflows.cli.lookup import existing_ledger  # noqa: PLC0415
 
+    if remote:
+        message = "--remote is not supported yet."
+        raise UsageError(message, hint="Leave it out: without it the ledger is asked.")
     wanted = _filters(filters)
     ledger = existing_ledger(options.home())
     rows = () if ledger is None else _rows(ledger, everything=everything, runs=runs)

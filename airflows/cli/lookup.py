@@ -16,7 +16,7 @@ from airflows.engine.site import reload
 from airflows.engine.source import Replicates, open_overrides
 from airflows.errors import NotFoundError, SpecError
 from airflows.ledger import Ledger, SweepRow, open_ledger
-from airflows.train import parse_override
+from airflows.train import normalised, parse_override
 from airflows.trial import Trial
 
 
@@ -118,10 +118,11 @@ def conditions(texts: Sequence[str] | None, option: str = "--where") -> dict[str
         UsageError: a text has another form.
     """
     try:
-        return dict(parse_override(text) for text in texts or ())
+        given = dict(parse_override(text) for text in texts or ())
     except SpecError as exc:
         message = f"{option}: {exc.message}"
         raise UsageError(message, hint="Write it like parameters.lr=0.1.") from exc
+    return {key: normalised(key, value) for key, value in given.items()}
 
 
 def overrides_of(ledger: Ledger, row: SweepRow, trials: Sequence[Trial]) -> Mapping[int, Mapping[str, Any]]:

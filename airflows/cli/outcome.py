@@ -188,7 +188,7 @@ def best(
     if session.is_json:
         session.document(winner)
     elif form == "overrides":
-        session.text(" ".join(_override_words(overrides)))
+        session.text(" ".join(override_words(overrides)))
     elif form == "yaml":
         session.text(_train_yaml(found, overrides))
     else:
@@ -218,7 +218,8 @@ def _of_the_trial(ledger: Ledger, found: SweepResults, winner: Document) -> Mapp
     return overrides_of(ledger, found.row, ledger.trials(found.row.id, numbers=[number]))[number]
 
 
-def _override_words(overrides: Mapping[str, Any]) -> list[str]:
+def override_words(overrides: Mapping[str, Any]) -> list[str]:
+    """Return the `--override` options that set these."""
     return [f"--override {shlex.quote(f'{key}={_yaml_value(value)}')}" for key, value in overrides.items()]
 
 
@@ -226,10 +227,30 @@ def _yaml_value(value: Any) -> str:
     """Return a value as `--override` reads it, on one line."""
     from airflows.yamlio import dump  # noqa: PLC0415
 
-    is_text = isinstance(value, str)
-    if isinstance(value, (Mapping, list)) or (is_text and not value.isprintable()):
-        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str) and not value.isprintable():
+        return _quoted(value)
+    if isinstance(value, (Mapping, list)):
+        return _flow(value)
     return dump({"value": value}).removeprefix("value:").strip()
+
+
+def _flow(value: Any) -> str:
+    """Return a value inside brackets, where text needs quotes for its commas alone."""
+    match value:
+        case str():
+            return _quoted(value)
+        case Mapping():
+            return "{" + ", ".join(f"{_quoted(key)}: {_flow(item)}" for key, item in value.items()) + "}"
+        case list():
+            return f"[{', '.join(map(_flow, value))}]"
+        case _:
+            return _yaml_value(value)
+
+
+def _quoted(text: str) -> str:
+    # JSON leaves characters as they are that YAML takes for line ends, or not at all.
+    quoted = json.dumps(text, ensure_ascii=False)
+    return "".join(each if each.isprintable() else f"\\U{ord(each):08x}" for each in quoted)
 
 
 def _train_yaml(found: SweepResults, overrides: Mapping[str, Any]) -> str:

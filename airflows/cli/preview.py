@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflows import ids
-from airflows.cli.table import number_text, short_keys, value_text
+from airflows.cli.table import number_text, one_line, short_keys, value_text
 from airflows.cli.terminal import Session, Style
 from airflows.documents import Document, without_passwords
 from airflows.errors import AirflowsError
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _SHOWN_POINTS = 100
 _SHOWN_LINES = 10
+_BATCHED_TRIALS = 10_000
 _DEFAULT_RETRIES = 3
 
 
@@ -72,6 +73,7 @@ def first_trials(sweep: LoadedSweep) -> Iterator[Document]:
 def backend_document(sweep: LoadedSweep) -> Document:
     """Return where the sweep would run, and what a person should know of that place."""
     from airflows.backends.registry import open_backend  # noqa: PLC0415 - not every preview gets here
+    from airflows.cli.batches import files_of  # noqa: PLC0415
 
     try:
         backend = open_backend(sweep.spec.backend, home_directory())
@@ -84,7 +86,9 @@ def backend_document(sweep: LoadedSweep) -> Document:
         notes += backend.check(sweep.base.config, sweep.directory if path is None else path.parent)
     except AirflowsError as exc:
         notes.append(str(exc))
-    return {"type": backend.name, "notes": list(dict.fromkeys(notes))}
+    files = files_of(backend, sweep, itertools.islice(first_trials(sweep), _BATCHED_TRIALS))
+    known = {"type": backend.name, "notes": list(dict.fromkeys(notes))}
+    return known | ({"files": files} if files else {})
 
 
 def document_of(sweep: LoadedSweep, *, new: bool = False) -> Document:
@@ -135,7 +139,10 @@ def lines_of(document: Document, sweep: LoadedSweep, style: Style) -> list[str]:
     if dropped:
         lines.append(f"{dropped} duplicate point{'s' * (dropped != 1)} dropped")
     lines += [f"backend {document['backend']['type']}: {note}" for note in document["backend"]["notes"]]
-    return lines + [f"{style.paint('warning:', 'yellow')} {text}" for text in document["warnings"]]
+    lines += [f"{style.paint('warning:', 'yellow')} {text}" for text in document["warnings"]]
+    for name, text in document["backend"].get("files", {}).items():
+        lines += ["", style.paint(f"--- {name}", "bold"), *text.splitlines()]
+    return lines
 
 
 def _diff_lines(document: Document, sweep: LoadedSweep, style: Style) -> list[str]:
@@ -156,11 +163,11 @@ def _diff_lines(document: Document, sweep: LoadedSweep, style: Style) -> list[st
 def _diff_text(overrides: Mapping[str, Any], base: Mapping[str, Any], names: Mapping[str, str]) -> str:
     changes = []
     for change in diff_from_base(base, overrides):
-        name, new = names[change.key], value_text(change.new)
+        name, new = names[change.key], one_line(value_text(change.new))
         if change.is_new:
             changes.append(f"{name} {new} (new)")
         elif ids.canonical_json(change.old) != ids.canonical_json(change.new):
-            changes.append(f"{name} {value_text(change.old)} -> {new}")
+            changes.append(f"{name} {one_line(value_text(change.old))} -> {new}")
     return ", ".join(changes) or "as the base"
 
 

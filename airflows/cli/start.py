@@ -94,7 +94,11 @@ def resume(
     trials: Annotated[
         int | None, typer.Option("--trials", metavar="N", min=1, help="New value of search.trials.")
     ] = None,
+    add: Annotated[
+        Path | None, typer.Option("--add", metavar="FILE", help="A sweep.yaml's points. Not supported yet.")
+    ] = None,
     sets: options.Set = None,
+    backend: options.BackendName = None,
     detach: options.Detach = False,
 ) -> int:
     """Take over a sweep whose driver is gone; retry its failed trials, or extend it."""
@@ -102,6 +106,9 @@ def resume(
     from airflows.cli.lookup import reading, the_sweep  # noqa: PLC0415
     from airflows.engine import operations  # noqa: PLC0415
 
+    if add is not None:
+        message = "--add is not supported yet."
+        raise UsageError(message, hint=f"Start a sweep of its own: airflows sweep {add}")
     home = options.home()
     row = the_sweep(reading(home), sweep_id)
 
@@ -113,6 +120,7 @@ def resume(
             failed=failed,
             trials=trials,
             sets=sets or (),
+            backend=backend,
             drive=drives,
             on_begun=on_begun,
         )

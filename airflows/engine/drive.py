@@ -5,14 +5,15 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from airflows.drivers import Owner, current_owner
 from airflows.engine.driver import LEASE_TTL_S, Driver, Parts
 from airflows.engine.finish import finish
+from airflows.engine.lookout import back_off
 from airflows.engine.observers import Observer
 from airflows.engine.roster import Roster
-from airflows.engine.scoring import Scoring
+from airflows.engine.scoring import PATIENCE_S, Scoring
 from airflows.engine.site import Site, limits_of, retry_of
 from airflows.engine.source import PointSource, Replicates, open_overrides
 from airflows.engine.submission import Submission
@@ -23,6 +24,8 @@ from airflows.space import expand
 from airflows.trial import IN_FLIGHT, State, Trial
 
 _LAST_LINES = 20
+# While it waits for MLflow alone, it must still see soon that it is to pause.
+_LONGEST_WAIT_S = 5.0
 
 
 @dataclass(slots=True)
@@ -45,6 +48,7 @@ class Drive:
     only_cancels: bool = False
     driver: Driver | None = None
     is_paused: bool = False
+    _note: str = ""
 
     def pause(self) -> None:
         """Stop driving soon; what runs goes on. Safe from a signal handler."""
@@ -55,7 +59,9 @@ class Drive:
     @property
     def waits_for(self) -> str:
         """What the driver is waiting for, empty when all is well."""
-        return "" if self.driver is None else self.driver.snapshot(self.clock()).note
+        if self._note or self.driver is None:
+            return self._note
+        return self.driver.snapshot(self.clock()).note
 
     def run(self, sweep: str) -> SweepRow:
         """Drive a sweep to its end, or until `pause`; return its row as it stands then.
@@ -84,11 +90,36 @@ class Drive:
         self.driver = self.build(row, lease)
         if self.is_paused:
             self.driver.pause()
-        if self.driver.run() is Wish.PAUSED:
-            if not self.only_cancels:
-                ledger.update_sweep(lease, wish=Wish.PAUSED)
-            return
-        finish(self.site, row.id, lease, now=self.clock())
+        with self.driver.keeping_lease():
+            is_over = self.driver.run() is not Wish.PAUSED and self._finish(row.id, lease)
+        if not is_over and not self.only_cancels:
+            ledger.update_sweep(lease, wish=Wish.PAUSED)
+
+    def _finish(self, sweep: str, lease: Lease) -> bool:
+        """Finish, and ask an MLflow that does not answer again for some minutes; False when paused.
+
+        Raises:
+            TrackingUnavailableError: it has not answered for five minutes; what is left may be done later.
+        """
+        began, times = self.clock(), 0
+        while True:
+            try:
+                finish(self.site, sweep, lease, now=self.clock())
+            except TrackingUnavailableError as exc:
+                if self.clock() - began >= PATIENCE_S:
+                    raise
+                self._tell(str(exc))
+            else:
+                return True
+            if self.is_paused or self.only_cancels:
+                return False
+            self.site.backend.wait(min(back_off(times), _LONGEST_WAIT_S))
+            times += 1
+
+    def _tell(self, note: str) -> None:
+        self._note = note
+        if self.driver is not None:
+            self.observer.on_tick(replace(self.driver.snapshot(self.clock()), note=note))
 
     def _open_tracking(self, row: SweepRow, lease: Lease) -> None:
         try:
@@ -127,6 +158,8 @@ class Drive:
         submission.doubt([trial for trial in open_trials if trial.state is State.SUBMITTING])
         source = PointSource(row, expand(site.sweep), site.spec, created)
         scoring = Scoring(site.tracker, site.spec.all_objectives, self._last_lines)
+        for objective in site.spec.all_objectives[:1]:
+            scoring.best = ledger.best_value(row.id, minimize=objective.goal == "minimize")
         scoring.take_over(ledger.trials(row.id, open_only=True))
         parts = Parts(ledger, site.backend, submission, scoring, source, roster, self.clock, self.observer)
         return Driver(row, parts, lease, self._rules(row, lease), only_cancels=self.only_cancels)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from airflows import ids
@@ -104,15 +105,20 @@ class Driver:
             TrackingUnavailableError: only MLflow is still missing, and it has not answered for long.
             LedgerError: the ledger cannot be written.
         """
+        while not self._paused.is_set():
+            if self.tick():
+                return self._wish
+            self._wait()
+        return Wish.PAUSED
+
+    @contextmanager
+    def keeping_lease(self) -> Iterator[None]:
+        """Renew the lease meanwhile, in a thread of its own."""
         stop = threading.Event()
         renewer = threading.Thread(target=self._renew, args=(stop,), daemon=True, name="lease")
         renewer.start()
         try:
-            while not self._paused.is_set():
-                if self.tick():
-                    return self._wish
-                self._wait()
-            return Wish.PAUSED
+            yield
         finally:
             stop.set()
             renewer.join()
@@ -184,7 +190,10 @@ class Driver:
             return
         now = self._clock()
         due = self._roster.next_due()
-        timeout = _WISH_EVERY_S if due is None else max(0.0, min(_WISH_EVERY_S, due - now))
+        if due is None:
+            timeout = _WISH_EVERY_S
+        else:
+            timeout = max(0.0, min(_WISH_EVERY_S, max(due, self._place_from) - now))
         if self._scoring.is_open:
             timeout = min(timeout, self._scoring.due_in(now))
         self._backend.wait(timeout)

@@ -15,7 +15,7 @@ from airflows.drivers import Owner
 from airflows.engine.drive import Drive
 from airflows.engine.observers import Observer, Silent
 from airflows.engine.reopen import reopen
-from airflows.engine.site import Site, open_site, reload
+from airflows.engine.site import Site, open_site, recorded_uri, reload
 from airflows.engine.source import Replicates, open_overrides
 from airflows.engine.start import Begun, begin, require_backend, require_same_store
 from airflows.errors import AirflowsError, BackendUnavailableError, ConflictError, LeaseHeldError
@@ -91,6 +91,7 @@ def resume(
     failed: bool = False,
     trials: int | None = None,
     sets: Sequence[str] = (),
+    backend: str | None = None,
     drive: bool = True,
     on_begun: Callable[[Begun, Drive], None] = _no_news,
 ) -> Driven:
@@ -103,6 +104,7 @@ def resume(
         failed: failed and cancelled trials are tried again, with the code as it is now.
         trials: new value of `search.trials`.
         sets: `KEY=VALUE` changes of settings that may change, such as `limits.concurrent=4`.
+        backend: where it is to run from now on; its options stay if it is there already.
         drive: False leaves the driving to somebody else.
         on_begun: as in `start`.
 
@@ -114,7 +116,7 @@ def resume(
     with closing(open_ledger(home, create=False)) as ledger:
         row, _, _ = ledger.resolve(sweep)
     changes = [*sets, *([] if trials is None else [f"search.trials={trials}"])]
-    loaded = reload(row, tuple(changes))
+    loaded = reload(row, tuple(changes), backend=backend)
     if loaded.definition_digest != row.definition:
         message = f"these changes would make {row.id} another sweep: its points, search or base differ."
         raise ConflictError(message, hint="Start another one instead: airflows sweep FILE --new")
@@ -155,10 +157,10 @@ def _driven(
 
 @dataclass(slots=True)
 class CancelOutcome:
-    """What became of a request to cancel: ids, and (id, why not) of those that failed."""
+    """What became of a request to cancel: ids, and (id, what was wrong) of those that failed."""
 
     cancelled: list[str] = field(default_factory=list)
-    failed: list[tuple[str, str]] = field(default_factory=list)
+    failed: list[tuple[str, AirflowsError]] = field(default_factory=list)
 
 
 def cancel(wanted: Sequence[str], *, home: Path, where: Mapping[str, Any] | None = None) -> CancelOutcome:
@@ -178,7 +180,7 @@ def cancel(wanted: Sequence[str], *, home: Path, where: Mapping[str, Any] | None
             try:
                 outcome.cancelled += _cancel_one(ledger, home, text, where)
             except AirflowsError as exc:
-                outcome.failed.append((text, str(exc)))
+                outcome.failed.append((text, exc))
     return outcome
 
 
@@ -228,7 +230,7 @@ def _carry_out(ledger: Ledger, home: Path, row: SweepRow, *, whole: bool) -> Non
         except LeaseHeldError:
             time.sleep(_ASK_AGAIN_S)
     if not _is_carried_out(ledger, row.id, whole=whole):
-        message = f"{row.id} is not cancelled yet: {why}."
+        message = f"{row.id} is not cancelled yet: {why.rstrip('.')}."
         raise BackendUnavailableError(message, hint="The request stands; the next driver carries it out.")
 
 
@@ -236,7 +238,7 @@ def _drive_cancels(home: Path, row: SweepRow, deadline: float, *, whole: bool) -
     """Drive what is to be cancelled until it is gone or time is up; return what was waited for.
 
     Raises:
-        ConflictError: somebody else wants the whole sweep to go on.
+        ConflictError: somebody else wants the whole sweep to go on, or its MLflow is another one.
     """
     site = open_site(reload(row), home, row=row)
     drive = Drive(site, Silent(), only_cancels=not whole)
@@ -247,6 +249,9 @@ def _drive_cancels(home: Path, row: SweepRow, deadline: float, *, whole: bool) -
         if whole and site.ledger.sweep(row.id).wish is not Wish.STOP:
             message = f"{row.id} was resumed before it was cancelled."
             raise ConflictError(message)
+        if row.tracking_uri and recorded_uri(row) is None:
+            # Only the environment knows its password: without it another MLflow would be told.
+            require_same_store(site, row)
         drive.run(row.id)
     finally:
         timer.cancel()

@@ -16,7 +16,8 @@ from airflows.trial import Reason, State, Trial
 
 _EVERY_S = 0.5
 _BACK_OFF_S = (1.0, 2.0, 5.0, 10.0, 30.0)
-_PATIENCE_S = 300.0
+PATIENCE_S = 300.0
+"""How long nothing but MLflow is waited for."""
 # The step under which the ledger keeps a metric's latest value.
 _LATEST = -1
 _SCORED = frozenset({State.SUCCEEDED, State.STOPPED})
@@ -92,7 +93,7 @@ class Scoring:
         self._not_before = now + wait
         self._away_since = self._away_since or now
         self.note = f"{exc} Asking again in {wait:.0f} s."
-        if idle and now - self._away_since >= _PATIENCE_S:
+        if idle and now - self._away_since >= PATIENCE_S:
             raise exc
 
     def _close(self, batch: Sequence[Trial]) -> list[Closing]:

@@ -91,7 +91,8 @@ class Site:
             sweep=row.id,
             base=self.sweep.base,
             backend=self.backend,
-            tracker_env={**self.tracker.job_env(), **self.tracker.job_secrets()},
+            tracker_env=self.tracker.job_env(),
+            tracker_secrets=self.tracker.job_secrets(),
             experiment_id=row.experiment_id,
             checkpoint=self.spec.checkpoint,
             base_dir=self.base_dir,
@@ -125,11 +126,15 @@ def recorded_uri(row: SweepRow | None) -> str | None:
     return row.tracking_uri or None
 
 
-def reload(row: SweepRow, sets: tuple[str, ...] = ()) -> LoadedSweep:
-    """Return a recorded sweep as it was loaded, with `--set` changes applied."""
+def reload(row: SweepRow, sets: tuple[str, ...] = (), *, backend: str | None = None) -> LoadedSweep:
+    """Return a recorded sweep as it was loaded, with changes by `--set` and `--backend` applied."""
     document = parse(row.source, file=f"sweep {row.id}", dialect="sweep")
     return sweep_from_mapping(
-        document.value, directory=Path(row.directory), file=f"sweep {row.id}", sets=sets
+        document.value,
+        directory=Path(row.directory),
+        file=f"sweep {row.id}",
+        sets=sets,
+        backend=backend,
     )
 
 

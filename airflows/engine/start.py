@@ -10,6 +10,7 @@ from airflows.engine.site import Site
 from airflows.errors import BackendUnavailableError, ConflictError, NotFoundError
 from airflows.ledger import SweepRow, SweepState, Wish
 from airflows.space import expand
+from airflows.yamlio import parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +124,16 @@ def _check_same(site: Site, found: SweepRow, code: str) -> None:
         message = f"the code has changed since sweep {found.id} was started."
         raise ConflictError(message, hint=ways)
     if found.source != site.sweep.source:
-        message = f"the file differs from sweep {found.id} in settings that may change, such as limits."
+        names = ", ".join(_changed_keys(found.source, site.sweep.source))
+        message = f"the file differs from sweep {found.id} in what may change while it runs: {names}."
         raise ConflictError(message, hint=ways)
     require_same_store(site, found)
+
+
+def _changed_keys(recorded: str, now: str) -> list[str]:
+    """Return the top-level keys that differ between two sweep files."""
+    one, other = (parse(text, file="sweep.yaml", dialect="sweep").value for text in (recorded, now))
+    return sorted(key for key in one.keys() | other.keys() if one.get(key) != other.get(key))
 
 
 def require_same_store(site: Site, row: SweepRow) -> None:

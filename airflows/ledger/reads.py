@@ -85,7 +85,12 @@ class Reads:
         rows = self._rows(
             sa.select(*_SWEEP_COLUMNS)
             .where(sa.or_(schema.sweeps.c.id == name, schema.sweeps.c.name == name))
-            .order_by((schema.sweeps.c.id == name).desc(), schema.sweeps.c.created_at.desc())
+            # `airflows run` on a winner's train.yaml gives its one trial the sweep's name.
+            .order_by(
+                (schema.sweeps.c.id == name).desc(),
+                schema.sweeps.c.single,
+                schema.sweeps.c.created_at.desc(),
+            )
             .limit(1)
         )
         if not rows:
@@ -245,6 +250,18 @@ class Reads:
             .group_by(table.signature)
         )
         return {row[0]: row[1] for row in rows}
+
+    def best_value(self, sweep: str, *, minimize: bool) -> tuple[float, int] | None:
+        """Return (value, number) of the best value of a succeeded trial so far, None for none."""
+        table = schema.trials.c
+        best = table.value if minimize else table.value.desc()
+        rows = self._rows(
+            sa.select(table.value, table.number)
+            .where(table.sweep == sweep, table.state == State.SUCCEEDED, table.value.is_not(None))
+            .order_by(best, table.number)
+            .limit(1)
+        )
+        return (rows[0].value, rows[0].number) if rows else None
 
     def started_count(self, sweep: str) -> int:
         """Return how many trials were ever started."""

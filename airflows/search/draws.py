@@ -199,7 +199,8 @@ class Draws:
 def _counted_off(domain: Any) -> Any:
     if isinstance(domain, Interval) and domain.is_whole:
         low, high = int(domain.low), int(domain.high)
-        return Steps.of(low, Fraction(1), high - low + 1, is_whole=True)
+        counted = Steps.of(low, Fraction(1), high - low + 1, is_whole=True)
+        return replace(counted, is_text=domain.is_text)
     return domain
 
 

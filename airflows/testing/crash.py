@@ -184,6 +184,14 @@ class World:
         """Return what drives the sweep at the cluster's time."""
         return Drive(site, ticks or Ticks(), clock=self.cluster.clock, **fields)
 
+    def drive_for(
+        self, sweep: str, ticks: int, *, backend: FakeBackend | None = None, **fields: Any
+    ) -> SweepRow:
+        """Drive for some ticks, one second each while nothing moves, and let go."""
+        drive = self.driving(self.site(backend), **fields)
+        drive.observer = Ticks({ticks: drive.pause})
+        return drive.run(sweep)
+
     @property
     def submitted_twice(self) -> list[Token]:
         """The attempts that were handed to the cluster more than once."""

@@ -76,10 +76,13 @@ class Cluster:
             timeout=_START_LIMIT_S,
         )
 
-    def kill(self, daemon: str) -> None:
-        """End a daemon as a crash would: `slurmctld`, `slurmd-n3`."""
+    def kill(self, daemon: str, number: signal.Signals = signal.SIGKILL) -> None:
+        """End a daemon, such as `slurmctld` or `slurmd-n3`, and see it gone.
+
+        A controller that is killed forgets what it took in the last seconds; SIGTERM lets it save that.
+        """
         pid = int((self.directory / "run" / f"{daemon}.pid").read_text(encoding="ascii"))
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
         deadline = time.monotonic() + _GONE_WITHIN_S
         while Path(f"/proc/{pid}/cwd").exists() and time.monotonic() < deadline:
             time.sleep(0.02)

@@ -62,7 +62,8 @@ class FakeTracker(NoTracker):
 
     def reopen(self, run_ids: Sequence[str]) -> None:
         """Set runs to running."""
-        self._answer("reopen")
+        if run_ids:
+            self._answer("reopen")
         self.runs |= dict.fromkeys(run_ids, RUNNING)
 
     def read(self, run_ids: Sequence[str], objective: Measured) -> Mapping[str, Reading]:

@@ -7,12 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote, unquote
 
+from airflows import addresses
 from airflows.errors import SpecError
 
 OFF = "none"
-_CREDENTIALS = re.compile(
-    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)(?P<user>[^/@\s:]*):(?P<password>[^/@\s]*)@"
-)
 _AMBIGUOUS = re.compile(r"%(?=[0-9A-Fa-f]{2})|\?")
 _SECRET_NAMES = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
 _PLAIN_NAMES = (
@@ -78,18 +76,15 @@ def sqlite_path(uri: str) -> Path:
 
 def shown_uri(uri: str) -> str:
     """Return the URI for people: without its password."""
-    return _CREDENTIALS.sub(r"\g<scheme>\g<user>:***@", uri)
+    return addresses.hidden_in(uri)
 
 
 def without_secrets(text: str, uri: str) -> str:
     """Return a message about a store without the store's password, wherever it stands in it."""
-    found = _CREDENTIALS.search(uri)
-    hidden = shown_uri(text)
-    if found is None or not found["password"]:
-        return hidden
-    spellings = "|".join(re.escape(word) for word in {found["password"], unquote(found["password"])})
+    hidden = addresses.hidden(text.replace(uri, shown_uri(uri)))
+    spellings = "|".join(re.escape(word) for word in addresses.secrets(uri))
     # A short password must not be cut out of other words.
-    return re.sub(rf"(?<![^\W_])(?:{spellings})(?![^\W_])", "***", hidden)
+    return re.sub(rf"(?<![^\W_])(?:{spellings})(?![^\W_])", "***", hidden) if spellings else hidden
 
 
 def job_variables(uri: str, environment: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -103,7 +98,7 @@ def job_variables(uri: str, environment: Mapping[str, str]) -> tuple[dict[str, s
     secret = {name: environment[name] for name in _SECRET_NAMES if environment.get(name)}
     if uri.startswith("databricks"):
         secret |= {name: environment[name] for name in _DATABRICKS_NAMES if environment.get(name)}
-    target = secret if _CREDENTIALS.search(uri) else plain
+    target = secret if addresses.has_secret(uri) else plain
     target["MLFLOW_TRACKING_URI"] = uri
     if _is_file_store(uri):
         plain["MLFLOW_ALLOW_FILE_STORE"] = "true"

@@ -6,8 +6,10 @@ from airflows.train.load import (
     decode,
     from_mapping,
     load_train,
+    normalised,
     parse_override,
     read_train,
+    takes_text,
 )
 from airflows.train.model import (
     CodeSource,
@@ -42,8 +44,10 @@ __all__ = [
     "join_key",
     "json_schema",
     "load_train",
+    "normalised",
     "parse_override",
     "read_train",
     "set_key",
     "split_key",
+    "takes_text",
 ]

@@ -11,7 +11,7 @@ from typing import Any
 from airflows import yamlio
 from airflows.errors import SpecError
 from airflows.keys import MISSING, get_key, join_key, set_key, split_key
-from airflows.scalars import described
+from airflows.scalars import described, go_text
 from airflows.train import shape
 from airflows.train.model import TrainConfig, build, checked
 from airflows.train.schema import check_key
@@ -119,6 +119,27 @@ def parse_override(text: str) -> tuple[str, Any]:
     return key, yamlio.parse_scalar(value, field=key)
 
 
+def normalised(key: str, value: Any) -> Any:
+    """Return what the value of an override becomes at its key, as text where text belongs.
+
+    A value of the wrong type stays as it is, for `decode` to refuse.
+
+    Args:
+        key: a dotted override key.
+        value: a plain value.
+
+    Example:
+        >>> normalised("env_variables.N", 1e3), normalised("parameters.n", 1e3)
+        ('1000', 1000.0)
+    """
+    return shape.normalised(TrainConfig, split_key(key), value)
+
+
+def takes_text(key: str) -> bool:
+    """Return whether a dotted override key takes text."""
+    return shape.takes_text(TrainConfig, split_key(key))
+
+
 def _split_override(text: str) -> tuple[str, str]:
     found = _KEY.match(text)
     key, equals, value = text.partition("=")
@@ -161,13 +182,28 @@ def merge(
     for key, text in overrides:
         new, parts = yamlio.parse_value(text, field=key), split_key(key)
         old = get_key(kept, parts)
-        before = f"setting {key}" if old is MISSING else f"changing {key} from {old!r}"
-        changes.append(f"{before} to {new.value!r}")
+        before = f"setting {key}" if old is MISSING else f"changing {key} from {_shown(old)}"
+        changes.append(f"{before} to {_shown(new.value)}")
         set_key(kept, parts, new.value, strict=False)
         if not (isinstance(new.value, str) and shape.takes_text(TrainConfig, parts)):
             notices += (Notice(notice.message, notice.file, None, key) for notice in new.notices)
     overridden = tuple(split_key(key) for key, _ in overrides)
     return Merged(kept, overridden, tuple(changes), tuple(notices))
+
+
+def _shown(value: Any) -> str:
+    """Return a value as people write it in YAML, text in quotes."""
+    match value:
+        case str():
+            return repr(value)
+        case None:
+            return "null"
+        case Mapping():
+            return "{" + ", ".join(f"{key}: {_shown(item)}" for key, item in value.items()) + "}"
+        case list() | tuple():
+            return f"[{', '.join(map(_shown, value))}]"
+        case _:
+            return go_text(value)
 
 
 def _as_mapping(value: Any, document: Document, prefix: shape.Path) -> dict[str, Any]:

@@ -63,6 +63,7 @@ def fail(path: Path, message: str, hint: str | None = None) -> NoReturn:
 
 
 _TEXT = Kind(Sort.TEXT)
+_FREE = Kind(Sort.FREE)
 
 
 @cache
@@ -223,11 +224,24 @@ def _text_positions(kind: Kind, value: Any, path: Path) -> Iterator[tuple[Path, 
 
 
 def takes_text(model: type[BaseModel], parts: tuple[str, ...]) -> bool:
-    """Return whether the key at the parts, which exists, takes text."""
-    kind = kinds(model)[parts[0]]
+    """Return whether the key at the parts takes text."""
+    kind = kinds(model).get(parts[0], _FREE)
     if kind.model is not None and len(parts) > 1:
         return takes_text(kind.model, parts[1:])
     return kind.sort is (Sort.TEXT if len(parts) == 1 else Sort.TEXT_MAP)
+
+
+def normalised(model: type[BaseModel], parts: tuple[str, ...], value: Any) -> Any:
+    """Return a value as `shape` has it at the parts; unchanged where it is of the wrong type."""
+    kind = kinds(model).get(parts[0], _FREE)
+    if kind.model is not None and len(parts) > 1:
+        return normalised(kind.model, parts[1:], value)
+    try:
+        if len(parts) == 1:
+            return value if value is None else _value(kind, value, ())
+        return _value(kind, {parts[1]: value}, ())[parts[1]] if kind.sort is Sort.TEXT_MAP else value
+    except FieldError:
+        return value
 
 
 def _replaced(value: Any, path: Path, texts: Mapping[Path, Any]) -> Any:

@@ -5,6 +5,9 @@ import subprocess
 
 import pytest
 
+from airflows.cli.cancelling import status_of
+from airflows.errors import BackendUnavailableError, LedgerError, NotFoundError
+
 
 @pytest.fixture
 def driver(cli):
@@ -100,3 +103,25 @@ def test_nothing_that_matches_is_nothing_to_do(cli):
 def test_wrong_words_cancel_nothing(cli, words):
     assert cli("cancel", *words).status == 2
     assert children(cli) == [0, 1, 2]
+
+
+NOT_FOUND = ("nope", NotFoundError("no such sweep."))
+AWAY = ("lr", BackendUnavailableError("lr is not cancelled yet."))
+LOCKED = ("lr", LedgerError("the ledger is locked."))
+
+
+@pytest.mark.parametrize(
+    ("cancelled", "failed", "status"),
+    [
+        ([], [], 0),
+        (["lr"], [], 0),
+        (["lr/0"], [AWAY], 1),
+        (["lr/0"], [NOT_FOUND], 1),
+        ([], [NOT_FOUND], 2),
+        ([], [AWAY], 3),
+        ([], [LOCKED], 3),
+        ([], [NOT_FOUND, AWAY], 3),
+    ],
+)
+def test_the_status_says_whether_asking_again_may_help(cancelled, failed, status):
+    assert status_of(cancelled, failed) == status

@@ -73,3 +73,31 @@ def test_an_unknown_backend_names_those_there_are(cli):
     done = cli("backends", "locl")
     assert done.status == 2
     assert "local" in done.error
+
+
+@pytest.mark.parametrize(
+    ("base", "line", "word"),
+    [
+        ("experiment_name: a\ncommand: b\ncompute:\n  acelerator_type: x\n", 4, "wrong"),
+        (
+            "experiment_name: a\ncommand: b\nidempotency_token: t\n"
+            "compute: {accelerator_type: GPU_1xA10, num_accelerators: 1}\n",
+            3,
+            "ok",
+        ),
+    ],
+)
+def test_what_is_to_be_said_of_the_base_names_the_base(cli, base, line, word):
+    cli.write("train.yaml", base)
+    file = cli.sweep_file(base="train.yaml")
+    (checked,) = cli("validate", file, "-o", "json").document["files"]
+    (problem,) = [each for each in (*checked["errors"], *checked["warnings"]) if each["line"] == line]
+    assert problem["file"] == str(cli.directory / "train.yaml")
+    told = cli("validate", file).out
+    assert f"{file}: {word}" in told
+    assert f"{problem['file']}: line {line}:" in told
+
+
+def test_what_is_to_be_said_of_the_file_itself_does_not_repeat_its_name(cli):
+    file = cli.sweep_file(spac={})
+    assert cli("validate", file).out.count(str(file)) == 1

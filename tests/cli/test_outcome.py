@@ -12,6 +12,9 @@ import sys
 import pytest
 import yaml
 
+from airflows.cli.outcome import override_words
+from airflows.train import parse_override
+
 METRICS = [0.31, 0.30, 0.52, math.nan, 0.20, 0.22]
 
 LOGGER = f"""
@@ -128,6 +131,37 @@ def test_best_as_overrides_is_ready_for_run(swept):
     swept.train_file()
     done = swept("run", "-f", "train.yaml", *words, "--dry-run", "-o", "json")
     assert done.document["config"]["parameters"] == {"lr": 0.3, "opt": "adam", "seed": 0}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(math.inf, [math.inf, -math.inf], 1e-5, 1e16, 0.1, 2**64 - 1, True, None, [], {}),
+        *(
+            "1e3",
+            "007",
+            "yes",
+            "",
+            "null",
+            "a: b",
+            "#x",
+            "@x",
+            " x ",
+            "it's",
+            "a\nb",
+            "\x7f",
+            "\u2028",
+            "😀\n",
+        ),
+        ["1e3", 1e-7, None, "a, b", "😀"],
+        {"a": 1e-5, "1e3": [math.inf], "b c": {"d": "x: y"}},
+    ],
+)
+def test_words_of_overrides_read_back_as_what_they_were(value):
+    ((option, word),) = [shlex.split(word) for word in override_words({"parameters.x": value})]
+    assert option == "--override"
+    read = parse_override(word)
+    assert (repr(read), "\n" in word) == (repr(("parameters.x", value)), False)
 
 
 def test_best_as_yaml_is_a_train_yaml(swept):

@@ -55,6 +55,15 @@ def test_an_override_is_said_and_applied(run):
     assert "changing parameters.lr from 0.01 to 0.001" in done.err
 
 
+def test_an_override_is_said_as_people_write_it(cli):
+    cli.train_file(env_variables={"FLAG": "x"})
+    words = ("--override", "env_variables.FLAG=true", "--override", "parameters.on=false")
+    done = cli("run", "-f", "train.yaml", *words, "--dry-run", "-o", "json")
+    assert "changing env_variables.FLAG from 'x' to true" in done.err
+    assert "setting parameters.on to false" in done.err
+    assert done.document["config"]["env_variables"] == {"FLAG": "true"}
+
+
 def test_watch_prints_the_log_while_it_runs(run):
     done = run("echo first; sleep 0.3; echo last", "--watch")
     assert done.out.index("first") < done.out.index("last")

@@ -108,6 +108,15 @@ def test_after_a_fix_the_rest_of_a_stopped_sweep_runs(cli):
     assert done.document["trials"]["succeeded"] == 8
 
 
+@pytest.mark.parametrize(("name", "status"), [("local", 0), ("nowhere", 2)])
+def test_a_sweep_is_resumed_on_the_backend_that_is_named(cli, name, status):
+    backend = {"type": "local", "slots": 2}
+    assert cli("sweep", cli.sweep_file(backend=backend)).status == 0
+    done = cli("resume", "lr", "--backend", name, "-o", "json")
+    assert done.status == status, done.err
+    assert cli("get", "lr", "-o", "json").document["spec"]["backend"] == backend
+
+
 @pytest.mark.parametrize("words", [["-o", "json"], []])
 def test_progress_and_notes_go_to_stderr(cli, words):
     done = cli("sweep", cli.sweep_file(), *words)
@@ -121,6 +130,19 @@ def test_without_a_terminal_there_are_no_escape_codes(cli):
 
 
 # --dry-run
+
+
+def test_dry_run_shows_the_batch_script_and_the_array_file(cli):
+    file = cli.sweep_file(limits={"concurrent": 2}, backend={"type": "slurm", "partition": "gpu"})
+    document = cli("sweep", file, "--dry-run", "-o", "json").document
+
+    files = document["backend"]["files"]
+    assert files["script.sh"].startswith("#!/bin/bash\n#SBATCH --job-name=")
+    assert f"--array=0-{document['trials'] - 1}%2\n" in files["script.sh"]
+    assert "#SBATCH --partition=gpu\n" in files["script.sh"]
+    assert len(files["tasks"].splitlines()) == document["trials"]
+    assert "#SBATCH --partition=gpu" in cli("sweep", file, "--dry-run").out
+    assert not cli.home.exists()
 
 
 def test_dry_run_writes_nothing(cli):
@@ -145,6 +167,12 @@ def test_dry_run_shows_number_diff_and_cost(cli):
     assert "6 trials (3 points x 2 replicates) on local" in done.out
     assert "lr 0.1 -> 0.2, seed 1 (new)" in done.out
     assert "at most 12 accelerator-hours" in done.out
+
+
+def test_dry_run_shows_a_trial_on_one_line_whatever_its_command(cli):
+    space = {"command": ["python a.py\nsync\n", "python b.py\nsync\n"]}
+    told = cli("sweep", cli.sweep_file("first\nlast\n", space=space), "--dry-run").out
+    assert "  0  command first⏎last⏎ -> python a.py⏎sync⏎" in told.splitlines()
 
 
 def test_dry_run_as_a_document(cli):

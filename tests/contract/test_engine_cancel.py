@@ -66,8 +66,8 @@ def test_a_pause_while_runs_are_ending_does_not_replace_a_stop(make: Make) -> No
 
     world = make(lambda _job: Script(seconds=5), **MANY)
     sweep = world.begin()
-    ticks = Ticks({2: lambda: world.ledger.wish(sweep, Wish.STOP), 4: lambda: drive.pause()})
-    drive = world.driving(world.site(Slow(world.cluster, world.home / "root")), ticks)
+    drive = world.driving(world.site(Slow(world.cluster, world.home / "root")))
+    drive.observer = Ticks({2: lambda: world.ledger.wish(sweep, Wish.STOP), 4: drive.pause})
     paused = drive.run(sweep)
     started = len(world.cluster.submissions)
     ended = world.driving(world.site()).run(sweep)
@@ -84,7 +84,9 @@ def test_a_halt_does_not_replace_a_stop(make: Make, monkeypatch: pytest.MonkeyPa
     def one_fails(job: Job) -> Script:
         return Script(seconds=500) if job.number else Script(exit_code=1)
 
-    world = make(one_fails, **HUNDRED | {"limits": {"concurrent": 4, "failed_trials": 1}, "retry": {"max": 0}})
+    world = make(
+        one_fails, **HUNDRED | {"limits": {"concurrent": 4, "failed_trials": 1}, "retry": {"max": 0}}
+    )
     sweep = world.begin()
     site = world.site()
     apply = site.ledger.apply
@@ -108,8 +110,7 @@ def test_taking_over_a_paused_sweep_does_not_replace_a_stop(
     """The person's request comes while the next driver writes that the sweep runs again."""
     world = make(for_ever, **HUNDRED)
     sweep = world.begin()
-    first = world.driving(world.site(), Ticks({2: lambda: first.pause()}))
-    assert first.run(sweep).wish is Wish.PAUSED
+    assert world.drive_for(sweep, 2).wish is Wish.PAUSED
     site = world.site()
     update = site.ledger.update_sweep
 
@@ -194,7 +195,12 @@ def test_a_trial_is_cancelled_whether_or_not_its_submission_was_answered(
 
     assert cancel(world, f"{sweep}/0").failed == []
     assert world.ledger.trials(sweep, numbers=[0])[0].state is State.CANCELLED
-    assert [run.cancelled_at is not None for run in world.cluster.runs.values()] == [True, False, False, False]
+    assert [run.cancelled_at is not None for run in world.cluster.runs.values()] == [
+        True,
+        False,
+        False,
+        False,
+    ]
 
 
 # MLflow or the backend is away
@@ -213,7 +219,7 @@ def test_runs_of_a_sweep_end_though_mlflow_is_away(
     assert all(run.cancelled_at is not None for run in world.cluster.runs.values())
     assert set(world.ledger.counts(sweep)) == {State.CANCELLED}
     # What is left is to end the runs in MLflow, which is said, and done by whoever comes next.
-    assert "MLflow does not answer" in outcome.failed[0][1]
+    assert "MLflow does not answer" in str(outcome.failed[0][1])
     world.tracker.away = False
     assert world.driving(world.site()).run(sweep).state is SweepState.CANCELLED
     assert "running" not in world.tracker.runs.values()
@@ -229,7 +235,12 @@ def test_one_trials_run_ends_though_mlflow_is_away(
     world.tracker.away = True
 
     assert cancel(world, f"{sweep}/0") == operations.CancelOutcome([f"{sweep}/0"], [])
-    assert [run.cancelled_at is not None for run in world.cluster.runs.values()] == [True, False, False, False]
+    assert [run.cancelled_at is not None for run in world.cluster.runs.values()] == [
+        True,
+        False,
+        False,
+        False,
+    ]
 
 
 @pytest.mark.parametrize("part", ["", "/0"])
@@ -244,9 +255,9 @@ def test_a_backend_that_does_not_answer_ends_the_patience_and_not_the_wish(
 
     assert outcome.cancelled == []
     assert [wanted for wanted, _ in outcome.failed] == [sweep + part]
-    assert "the fake cluster does not answer" in outcome.failed[0][1]
-    assert "The request stands" in outcome.failed[0][1]
-    drive = world.driving(world.site(), Ticks({5: lambda: drive.pause()}))
-    drive.run(sweep)
+    assert "the fake cluster does not answer" in str(outcome.failed[0][1])
+    assert "The request stands" in str(outcome.failed[0][1])
+    assert outcome.failed[0][1].exit_code == 3
+    world.drive_for(sweep, 5)
     ended = [run.job.number for run in world.cluster.runs.values() if run.cancelled_at is not None]
     assert ended == ([0] if part else [0, 1, 2, 3])

@@ -34,12 +34,6 @@ def for_ever(_job: Job) -> Script:
     return Script(seconds=100_000)
 
 
-def drive_for(world: World, sweep: str, ticks: int, owner: Owner = SECOND) -> None:
-    """Drive for some ticks, one second each while nothing moves, and let go."""
-    drive = world.driving(world.site(), Ticks({ticks: lambda: drive.pause()}), owner=owner)
-    drive.run(sweep)
-
-
 def drive_to_the_end(world: World, sweep: str) -> None:
     assert world.driving(world.site()).run(sweep).state is SweepState.SUCCEEDED
     check(world, sweep)
@@ -61,23 +55,23 @@ def hang_once(world: World, meanwhile: Callable[[], None]) -> Callable[[], None]
 
 
 def attached(world: World, sweep: str) -> None:
-    drive_for(world, sweep, 20)
+    world.drive_for(sweep, 20, owner=SECOND)
 
 
 def resumed(world: World, sweep: str) -> None:
     reopen(world.site(), world.ledger.sweep(sweep), failed=False, code="", now=world.cluster.clock())
-    drive_for(world, sweep, 20)
+    world.drive_for(sweep, 20, owner=SECOND)
 
 
 def after_a_short_lived_driver(world: World, sweep: str) -> None:
-    drive_for(world, sweep, 1)
-    drive_for(world, sweep, 20)
+    world.drive_for(sweep, 1, owner=SECOND)
+    world.drive_for(sweep, 20, owner=SECOND)
 
 
 def after_a_killed_driver(world: World, sweep: str) -> None:
     with pytest.raises(Died):
         world.drive(Boundaries(die_if=lambda name: name == "after find"), dead_for_sure=True)
-    drive_for(world, sweep, 20)
+    world.drive_for(sweep, 20, owner=SECOND)
 
 
 @pytest.mark.parametrize("lag_s", [0, 5])
@@ -131,7 +125,7 @@ def test_a_driver_that_was_replaced_while_it_hung_in_mlflow_does_not_submit(
     monkeypatch.setattr(driver_module, "time", SimpleNamespace(monotonic=world.cluster.clock))
     sweep = world.begin()
     world.tracker = FakeTracker()
-    world.tracker.on_create = hang_once(world, lambda: drive_for(world, sweep, 1))
+    world.tracker.on_create = hang_once(world, lambda: world.drive_for(sweep, 1, owner=SECOND))
     with pytest.raises(LeaseLostError, match="another driver has taken over"):
         world.driving(world.site(), owner=FIRST).run(sweep)
 
@@ -146,7 +140,7 @@ def test_a_driver_whose_lease_was_seen_to_be_lost_does_not_submit(make: Make) ->
     world.tracker = FakeTracker()
 
     def replaced() -> None:
-        drive_for(world, sweep, 1)
+        world.drive_for(sweep, 1, owner=SECOND)
         drive.driver._lease_lost.set()
 
     world.tracker.on_create = hang_once(world, replaced)

@@ -204,7 +204,10 @@ def test_attaching_with_other_code_is_a_conflict(make: Make, *, ended: bool) -> 
 # Another backend
 
 
-def test_a_sweep_with_trials_in_flight_stays_on_its_backend(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("options", [{"sets": ["backend=local"]}, {"backend": "local"}])
+def test_a_sweep_with_trials_in_flight_stays_on_its_backend(
+    make: Make, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
     """The other backend knows nothing of them: they would be taken for lost."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "none")
     world = make(lambda _job: Script(seconds=1000))
@@ -215,15 +218,18 @@ def test_a_sweep_with_trials_in_flight_stays_on_its_backend(make: Make, monkeypa
     before = everything(world, sweep)
 
     with pytest.raises(ConflictError, match="has trials in flight on backend fake"):
-        operations.resume(sweep, home=world.home, sets=["backend=local"], drive=False)
+        operations.resume(sweep, home=world.home, drive=False, **options)
     assert everything(world, sweep) == before
 
 
-def test_a_sweep_without_trials_in_flight_can_be_moved(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("options", [{"sets": ["backend=local"]}, {"backend": "local"}])
+def test_a_sweep_without_trials_in_flight_can_be_moved(
+    make: Make, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "none")
     world = make(lambda _job: Script(exit_code=1))
     monkeypatch.setenv("AIRFLOWS_LEDGER_URL", world.database)
     sweep = world.drive(Boundaries(), dead_for_sure=True).id
-    moved = operations.resume(sweep, home=world.home, sets=["backend=local"], failed=True, drive=False).row
+    moved = operations.resume(sweep, home=world.home, failed=True, drive=False, **options).row
 
     assert (moved.backend, moved.root) == ("local", str(world.home))

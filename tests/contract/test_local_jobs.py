@@ -1,5 +1,6 @@
 """What a trial on this machine sees, and how it is told what is wrong with it."""
 
+import os
 import subprocess
 import sys
 import zipfile
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from airflows.backends.local import LocalBackend, LocalSettings
+from airflows.backends.local import LocalBackend, LocalSettings, environment
 from airflows.errors import SpecError, SubmitRejectedError, SubmitUnsentError
 from airflows.exits import OwnExit
 from airflows.testing.jobs import BackendSuite, MakeJob
@@ -79,6 +80,19 @@ def test_a_secret_reaches_the_command_and_nothing_else(backend, make_job, suite,
         path for path in home.rglob("*") if path.is_file() and VALUE in path.read_text(errors="replace")
     ]
     assert written == [job.launch_dir / "command.sh"], "the test's own command is the only place"
+
+
+def test_secret_variables_win_and_are_in_no_argument_and_no_file(backend, make_job, suite, home):
+    value = "pa55/w0rd"
+    job = make_job('echo "${#TOKEN} $MODE"; tr "\\0" "\\n" <"/proc/$PPID/cmdline"', env={"MODE": "plain"})
+    job = replace(job, secret_env={"TOKEN": value, "MODE": "secret"})
+    seen, lines = run(suite, backend, job)
+
+    assert seen.exit_code == 0
+    assert lines[0] == f"{len(value)} secret"
+    assert value not in " ".join(lines)
+    files = [path for path in home.rglob("*") if path.is_file()]
+    assert not [path for path in files if value in path.read_text(errors="replace")]
 
 
 def test_a_missing_secret_refuses_the_run_and_names_both_ways_to_give_it(backend, make_job):
@@ -221,6 +235,23 @@ def test_a_disk_that_is_full_at_the_end_does_not_lose_the_exit_code(backend, mak
     assert "disk full" in seen.detail
 
 
+def test_a_disk_that_is_full_at_the_end_does_not_lose_a_success(backend, make_job, suite):
+    job = make_job("exit 0")
+    (job.launch_dir / "exit.json").mkdir()
+    seen, _ = run(suite, backend, job)
+
+    assert (seen.exit_code, seen.word) == (0, "")
+
+
+def test_a_checkpoint_with_any_name_does_not_cost_the_exit_code(backend, make_job, suite):
+    job = make_job("exit 3")
+    Path(job.checkpoint_dir, os.fsdecode(b"step_1\xff.pt")).write_text("x")
+    seen, _ = run(suite, backend, replace(job, checkpoint_pattern="*.pt"))
+
+    assert seen.exit_code == 3
+    assert seen.resumed_from.endswith("step_1\ufffd.pt")
+
+
 def wheel(directory, name):
     """Make a package that pip can install without asking anybody."""
     path = directory / f"{name}-1.0-py3-none-any.whl"
@@ -260,6 +291,18 @@ def test_an_environment_that_cannot_be_built_refuses_the_run_and_leaves_nothing(
     assert isinstance(answer, SubmitRejectedError)
     assert "missing.whl" in str(answer)
     assert [path for path in (home / "environments").iterdir() if path.is_dir()] == []
+
+
+def test_the_password_of_an_index_is_not_told(tmp_path, monkeypatch):
+    def refuse(command, _):
+        said = "ERROR: no answer from 'https://kim:s3cr@t@index.example/simple' or https://t0k@host/x"
+        raise subprocess.CalledProcessError(1, command, stderr=said)
+
+    monkeypatch.setattr(environment, "_run", refuse)
+    with pytest.raises(SpecError) as caught:
+        environment.isolated(["--index-url https://kim:s3cr@t@index.example/simple"], tmp_path, tmp_path)
+
+    assert "no answer from 'https://kim:***@index.example/simple' or https://***@host/x" in str(caught.value)
 
 
 def test_no_descriptor_is_left_open(backend, make_job, suite):

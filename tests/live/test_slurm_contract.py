@@ -1,5 +1,8 @@
 """What every backend must do, done by a real Slurm."""
 
+import os
+from dataclasses import replace
+
 import pytest
 
 from airflows.backends.slurm import SlurmBackend, SlurmSettings
@@ -12,10 +15,46 @@ pytestmark = pytest.mark.live
 class TestSlurmBackend(BackendContract):
     patience_s = 90.0
 
+    # The space: quoting is proved on the real thing.
     @pytest.fixture
     def reopen(self, tmp_path):
-        return lambda: SlurmBackend(SlurmSettings(grace=2, patience=10), tmp_path / "home")
+        return lambda: SlurmBackend(SlurmSettings(grace=2, patience=10), tmp_path / "a home")
 
     @pytest.fixture
     def backend(self, reopen):
         return reopen()
+
+    def test_a_token_submitted_twice_is_one_run(self, backend, make_job, tmp_path):
+        runs = tmp_path / "runs.txt"
+        job = make_job(f"echo once >>{runs}; sleep 1")
+
+        handles = [self.start(backend, job) for _ in range(2)]
+
+        assert [self.end(backend, handle).exit_code for handle in handles] == [0, 0]
+        assert runs.read_text() == "once\n"
+
+    def test_secrets_are_read_on_the_node(self, backend, make_job, tmp_path):
+        secrets = tmp_path / "a home" / "secrets.env"
+        secrets.parent.mkdir(exist_ok=True)
+        secrets.write_text("# tokens\nNLP__OTHER=no\n export NLP__HF_TOKEN = 'a b$c' \n")
+        job = replace(make_job('echo "<$HF_TOKEN>"'), secrets={"HF_TOKEN": "nlp/hf-token"})
+        handle = self.start(backend, job)
+        self.end(backend, handle)
+
+        assert self.lines(backend, handle) == ["<a b$c>"]
+
+    def test_a_container_runs_the_command(self, make_job, tmp_path, clean_env):
+        commands = tmp_path / "bin"
+        commands.mkdir()
+        (commands / "apptainer").write_text('#!/bin/bash\necho "in ${*: -6:1}"; exec "${@: -4}"\n')
+        (commands / "apptainer").chmod(0o755)
+        clean_env.setenv("PATH", f"{commands}{os.pathsep}{os.environ['PATH']}")
+        backend = SlurmBackend(SlurmSettings(container="apptainer", patience=10), tmp_path / "a home")
+        image = b"environment: {docker_image: {url: example.org/image:1}}\n"
+        job = make_job("echo done")
+        job = replace(job, files={**job.files, "training_config.yaml": image})
+        handle = self.start(backend, job)
+        self.end(backend, handle)
+
+        assert self.lines(backend, handle)[-1] == "done"
+        assert self.lines(backend, handle)[0].startswith("in ")

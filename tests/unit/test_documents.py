@@ -201,11 +201,23 @@ def test_a_sweep_shows_no_password():
 
 @pytest.mark.parametrize(
     ("reason", "kind"),
-    [(Reason.ERROR, "error"), (Reason.PREEMPTED, "preempted"), (Reason.NO_METRIC, None), (Reason.NONE, None)],
+    [
+        (Reason.ERROR, "error"),
+        (Reason.PREEMPTED, "preempted"),
+        (Reason.NO_METRIC, None),
+        (Reason.USER, None),
+        (Reason.NONE, None),
+    ],
 )
-def test_the_class_of_a_trial_is_that_of_a_failure(reason, kind):
-    trial = Trial("lr-7f3a9c", 3, 3, 0, reason=reason)
-    assert documents.trial_document(trial, {})["class"] == kind
+def test_trial_attempt_and_cause_have_the_class_of_a_failure(reason, kind):
+    attempt = attempt_row(3, reason=reason.value)
+    shown = [
+        documents.trial_document(Trial("lr-7f3a9c", 3, 3, 0, reason=reason), {}),
+        documents.attempt_document(attempt, "", []),
+        *documents.causes_of("lr-7f3a9c", [attempt]),
+    ]
+    assert [each["class"] for each in shown] == [kind] * 3
+    assert [each["reason"] for each in shown] == [reason.value or None] * 3
 
 
 def test_a_trial_without_words_of_its_own_has_those_of_its_reason():
@@ -282,4 +294,4 @@ def test_an_error_says_where_and_what_to_do():
     assert (shown["kind"], shown["file"], shown["line"], shown["field"], shown["hint"]) == (
         *("invalid", "a.yaml", 3, "space", "Do."),
     )
-    assert shown["others"] == [{"line": 4, "field": None, "message": "more"}]
+    assert shown["others"] == [{"file": None, "line": 4, "field": None, "message": "more"}]

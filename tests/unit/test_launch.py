@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import shutil
@@ -8,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
+from airflows import codecopies
 from airflows.errors import AirflowsError, SpecError
 from airflows.launch import Launcher
 from airflows.train import effective, load_train, read_train
@@ -149,15 +151,16 @@ def test_compute_may_differ_from_trial_to_trial(open_launcher):
 
 
 def test_the_variables_are_the_files_and_ours(open_launcher, tmp_path):
-    tracking = {"MLFLOW_TRACKING_URI": "https://kim:hidden@mlflow.example.com"}
-    launcher = open_launcher(tracker_env=tracking, experiment_id="7")
+    tracking = {"MLFLOW_TRACKING_URI": "https://mlflow.example.com"}
+    secrets = {"MLFLOW_TRACKING_PASSWORD": "hidden"}
+    launcher = open_launcher(tracker_env=tracking, tracker_secrets=secrets, experiment_id="7")
     job = make(launcher, {"env_variables.MLFLOW_RUN_ID": "theirs"}, run_id="run-1", attempt=1)
 
     assert job.env == {
         "A": "x",
         "B": "1.50",
         "Z": "",
-        "MLFLOW_TRACKING_URI": "https://kim:hidden@mlflow.example.com",
+        "MLFLOW_TRACKING_URI": "https://mlflow.example.com",
         "MLFLOW_EXPERIMENT_ID": "7",
         "MLFLOW_RUN_ID": "run-1",
         "HYPERPARAMETERS_PATH": str(job.launch_dir / "hyperparameters.yaml"),
@@ -166,6 +169,8 @@ def test_the_variables_are_the_files_and_ours(open_launcher, tmp_path):
         "AIRFLOWS_ATTEMPT": "1",
         "AIRFLOWS_CHECKPOINT_DIR": str(tmp_path / "root" / "checkpoints" / SWEEP / "3"),
     }
+    assert job.secret_env == secrets
+    assert "hidden" not in repr(job) + repr(launcher)
     written = [path for path in (tmp_path / "root").rglob("*") if path.is_file()]
     assert not [path for path in written if "hidden" in path.read_text()]
 
@@ -205,7 +210,7 @@ def test_with_code_a_command_runs_in_its_launch_directory(open_launcher):
     job = make(launcher)
 
     assert job.work_dir is None
-    assert job.env["CODE_SOURCE_PATH"] == str(launcher.code.path)
+    assert Path(job.env["CODE_SOURCE_PATH"]).name == launcher.code.path.name
     assert (Path(job.env["CODE_SOURCE_PATH"]) / "train.py").read_text() == "print(1)\n"
     assert launcher.notices == ()
 
@@ -221,14 +226,134 @@ def test_the_next_driver_goes_on_with_the_recorded_code(open_launcher, project):
     assert fresh.code.digest != first.code.digest
 
 
-def test_a_recorded_snapshot_that_is_gone_is_said_with_the_way_out(open_launcher, tmp_path):
-    first = open_launcher(with_code())
-    shutil.rmtree(tmp_path / "root" / "snapshots")
+def remove(path):
+    """Remove a snapshot, which is read-only."""
+    for directory, _, _ in os.walk(path):
+        Path(directory).chmod(0o755)
+    shutil.rmtree(path)
 
-    with pytest.raises(AirflowsError, match="no longer in") as caught:
+
+def change(path, text):
+    """Write into a snapshot, as root could, and whoever gives himself the right."""
+    path.parent.chmod(0o755)
+    if path.exists():
+        path.chmod(0o644)
+    path.write_text(text)
+
+
+def test_a_recorded_snapshot_that_is_gone_is_said_with_the_way_out(open_launcher, project, tmp_path):
+    first = open_launcher(with_code())
+    remove(tmp_path / "root" / "snapshots")
+    (project / "train.py").write_text("print(2)\n")
+
+    with pytest.raises(AirflowsError, match=r"no longer in .* the code has changed since") as caught:
         open_launcher(with_code(), code=first.code.digest)
 
     assert f"airflows resume {SWEEP} --failed" in str(caught.value)
+
+
+def test_a_recorded_snapshot_that_was_changed_is_never_used(open_launcher, project):
+    first = open_launcher(with_code())
+    change(first.code.path / "train.py", "print('by a trial')\n")
+
+    again = open_launcher(with_code(), code=first.code.digest)
+    assert again.code.digest == first.code.digest
+    assert (again.code.path / "train.py").read_text() == "print(1)\n"
+    assert "had been changed" in again.notices[0]
+
+    change(first.code.path / "train.py", "print('by a trial')\n")
+    (project / "train.py").write_text("print(2)\n")
+    with pytest.raises(AirflowsError, match="as it was kept, and the code has changed since"):
+        open_launcher(with_code(), code=first.code.digest)
+
+
+def test_a_recorded_snapshot_that_cannot_be_made_anew_is_said_with_the_reason(
+    open_launcher, project, tmp_path
+):
+    text = f"{TRAIN}code_source: {{type: snapshot, snapshot: {{root_path: src}}}}\n"
+    (project / "src").mkdir()
+    (project / "src" / "train.py").write_text("print(1)\n")
+    first = open_launcher(text)
+    remove(tmp_path / "root" / "snapshots")
+    shutil.rmtree(project / "src")
+
+    with pytest.raises(AirflowsError, match=r"cannot be made anew: .* does not exist"):
+        open_launcher(text, code=first.code.digest)
+
+
+@pytest.mark.parametrize("name", ["train.py", "new.py", "lib/model.py"])
+def test_what_a_trial_writes_beside_its_code_is_not_there_for_the_next(open_launcher, project, name):
+    (project / "lib").mkdir()
+    (project / "lib" / "model.py").write_text("x = 1\n")
+    launcher = open_launcher(with_code())
+    before = sorted(path.name for path in launcher.code.path.rglob("*"))
+    first = Path(make(launcher, number=0).env["CODE_SOURCE_PATH"])
+    (first / name).write_text("changed\n")
+
+    second = Path(make(launcher, number=1).env["CODE_SOURCE_PATH"])
+    retried = Path(make(launcher, number=0, attempt=1).env["CODE_SOURCE_PATH"])
+    later = open_launcher(with_code())
+
+    for code in (second, retried, later.code.path):
+        assert code.name == "project"
+        assert sorted(path.name for path in code.rglob("*")) == before
+        assert (code / "train.py").read_text() == "print(1)\n"
+        assert (code / "lib" / "model.py").read_text() == "x = 1\n"
+    assert later.code.path == launcher.code.path
+    assert later.notices == ()
+
+
+def test_an_own_copy_keeps_links_and_rights_and_may_be_written(open_launcher, project):
+    (project / "train.py").chmod(0o755)
+    (project / "link.py").symlink_to("train.py")
+    (project / "folder").symlink_to("nowhere")
+
+    code = Path(make(open_launcher(with_code())).env["CODE_SOURCE_PATH"])
+
+    assert (code / "link.py").readlink() == Path("train.py")
+    assert (code / "folder").readlink() == Path("nowhere")
+    assert (code / "train.py").stat().st_mode & 0o700 == 0o700
+    assert (code / "train.py").stat().st_nlink == 1
+
+
+def test_a_copy_that_a_run_may_be_using_is_left_alone_and_corrected_code_gets_another(open_launcher, project):
+    launcher = open_launcher(with_code())
+    first = Path(make(launcher).env["CODE_SOURCE_PATH"])
+    (first / "train.py").write_text("in use\n")
+
+    assert make(launcher).env["CODE_SOURCE_PATH"] == str(first)
+    assert (first / "train.py").read_text() == "in use\n"
+    (project / "train.py").write_text("print(2)\n")
+    corrected = Path(make(open_launcher(with_code())).env["CODE_SOURCE_PATH"])
+    assert (corrected / "train.py").read_text() == "print(2)\n"
+
+
+@pytest.mark.parametrize("limit", ["_MOST_FILES", "_MOST_BYTES"])
+def test_large_code_is_shared(open_launcher, monkeypatch, limit):
+    monkeypatch.setattr(codecopies, limit, 0)
+    launcher = open_launcher(with_code())
+    job = make(launcher)
+
+    assert job.env["CODE_SOURCE_PATH"] == str(launcher.code.path)
+    assert not (job.launch_dir / "code").exists()
+
+
+@pytest.mark.parametrize("number", [errno.EXDEV, errno.ENOSYS, errno.ENOSPC])
+def test_a_file_system_without_quick_copies_is_no_trouble_and_a_full_one_is(
+    open_launcher, monkeypatch, number
+):
+    def refuse(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "copy_file_range", refuse)
+    launcher = open_launcher(with_code())
+    if number == errno.ENOSPC:
+        with pytest.raises(AirflowsError, match="No space left on device"):
+            make(launcher)
+        assert not (launcher.root / "runs" / SWEEP / "3" / "a0").exists()
+    else:
+        code = Path(make(launcher).env["CODE_SOURCE_PATH"])
+        assert (code / "train.py").read_text() == "print(1)\n"
 
 
 def test_trials_may_have_different_code_and_keep_it_over_a_restart(open_launcher, project):
@@ -242,7 +367,7 @@ def test_trials_may_have_different_code_and_keep_it_over_a_restart(open_launcher
 
     again = make(open_launcher(with_code(), code=launcher.code.digest), overrides, number=4)
 
-    assert again.env["CODE_SOURCE_PATH"] == job.env["CODE_SOURCE_PATH"]
+    assert (Path(again.env["CODE_SOURCE_PATH"]) / "train.py").read_text() == "print('other')\n"
 
 
 def test_corrected_code_starts_all_code_anew(open_launcher, project):
@@ -255,7 +380,8 @@ def test_corrected_code_starts_all_code_anew(open_launcher, project):
 
     after = make(open_launcher(with_code(), code=corrected.code.digest), overrides, attempt=1)
 
-    assert after.env["CODE_SOURCE_PATH"] != before.env["CODE_SOURCE_PATH"]
+    assert (Path(before.env["CODE_SOURCE_PATH"]) / "train.py").read_text() == "print('other')\n"
+    assert (Path(after.env["CODE_SOURCE_PATH"]) / "train.py").read_text() == "print('corrected')\n"
 
 
 def test_a_trial_whose_code_is_missing_is_an_error_of_its_file(open_launcher, project):

@@ -2,6 +2,7 @@ import json
 import os
 import shutil
 import subprocess
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -140,6 +141,50 @@ def test_equal_code_is_kept_once(project, root):
     assert marker.stat().st_ino == inode
 
 
+def change(path, text):
+    """Write into a snapshot, as root could, and whoever gives himself the right."""
+    path.parent.chmod(0o755)
+    if path.exists():
+        path.chmod(0o644)
+    path.write_text(text)
+
+
+def test_what_is_kept_is_read_only(project, root):
+    (project / "train.py").chmod(0o775)
+    made = take(project, root)
+
+    kept = [made.path, *made.path.rglob("*")]
+    assert [path for path in kept if path.stat().st_mode & 0o222] == []
+    assert (made.path / "train.py").stat().st_mode & 0o100
+
+
+@pytest.mark.parametrize("extra", ["", "git: {commit: HEAD}"])
+@pytest.mark.parametrize("name", ["train.py", "new.py"])
+def test_a_snapshot_that_was_changed_is_made_anew_and_the_change_is_kept(repository, root, extra, name):
+    before = take(repository, root, extra)
+    change(before.path / name, "by a trial\n")
+    assert kept_snapshot(root, before.digest, "project") is None
+
+    after = take(repository, root, extra)
+
+    assert after.path == before.path
+    assert kept_snapshot(root, before.digest, "project") == replace(after, notices=())
+    (notice,) = after.notices
+    (changed,) = after.path.parent.glob("project.changed-*")
+    assert str(changed) in notice
+    assert (changed / name).read_text() == "by a trial\n"
+    assert take(repository, root, extra).notices == ()
+
+
+def test_byte_code_in_a_snapshot_is_no_change(project, root):
+    made = take(project, root)
+    (made.path / "lib").chmod(0o755)
+    (made.path / "lib" / "__pycache__").mkdir()
+    (made.path / "lib" / "__pycache__" / "model.cpython-311.pyc").write_bytes(b"\0")
+
+    assert kept_snapshot(root, made.digest, "project") == made
+
+
 @pytest.mark.parametrize("in_repository", [True, False])
 def test_what_git_ignores_stays_out(project, root, in_repository):
     if in_repository:
@@ -195,7 +240,10 @@ def test_a_project_in_an_ignored_corner_of_a_repository_is_packed(repository, ro
     assert packed(take(repository / "scratch" / "p", root)) == [".gitignore", "train.py"]
 
 
-def test_links_are_kept_as_links_and_pipes_are_left_out(project, root):
+@pytest.mark.parametrize("has_git", [True, False])
+def test_links_are_kept_as_links_and_pipes_are_left_out(project, root, monkeypatch, has_git):
+    if not has_git:
+        monkeypatch.setattr(gitrepo, "is_installed", lambda: False)
     (project / "link.py").symlink_to("train.py")
     (project / "folder").symlink_to("lib")
     (project / "dead").symlink_to("nowhere")
@@ -350,6 +398,18 @@ def test_the_state_of_the_repository_is_told(repository, root):
     assert "+print(2)" in patch.read_text()
     assert patch.stat().st_mode & 0o777 == 0o600
     assert [path.name for path in made.sidecars] == ["git_state.json", "git_diff.patch"]
+
+
+def test_the_patch_is_gits_own_whatever_is_configured(repository, root):
+    git(repository, "config", "color.ui", "always")
+    git(repository, "config", "diff.external", "false")
+    write(repository, {"train.py": "print(2)\n"})
+
+    made = take(repository, root)
+
+    patch = (made.path.parent / "git_diff.patch").read_text()
+    assert patch.startswith("diff --git a/train.py b/train.py\n")
+    assert "\n+print(2)\n" in patch
 
 
 def test_a_clean_repository_and_a_huge_change_have_no_patch(repository, root):

@@ -165,7 +165,7 @@ def test_a_password_in_a_uri_is_in_the_spec_but_not_in_the_source():
 
     assert made.spec.tracking.uri == uri
     assert "s3cret" not in made.source
-    assert "postgresql://kim@db.example.com/mlflow" in made.source
+    assert "db.example.com" not in made.source, "half of it would win over the environment on resume"
     assert [n.field for n in made.notices if "password" in n.message] == ["tracking.uri"]
 
 

@@ -42,7 +42,7 @@ def test_overrides_are_told():
 
     assert read.changes == (
         "changing compute.num_accelerators from 16 to 8",
-        "setting parameters.opt to {'name': 'lion'}",
+        "setting parameters.opt to {name: 'lion'}",
         "setting parameters.opt.lr to 0.001",
     )
     assert read.config.parameters == {"opt": {"name": "lion", "lr": 0.001}}

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 
+from airflows import addresses
 from airflows.errors import SpecError
 
 _COMPLETE = ".complete"
@@ -117,7 +118,8 @@ def _build(path: Path, dependencies: Sequence[str], directory: Path) -> None:
     except (OSError, subprocess.CalledProcessError) as exc:
         shutil.rmtree(path, ignore_errors=True)
         said = (getattr(exc, "stderr", "") or str(exc)).strip().splitlines()
-        message = f"the isolated environment cannot be built: {said[-1] if said else exc}"
+        last = addresses.hidden(said[-1] if said else str(exc))
+        message = f"the isolated environment cannot be built: {last}"
         raise SpecError(message, field="environment.dependencies") from exc
     (path / _COMPLETE).touch()
 

@@ -133,6 +133,8 @@ class Run:
             return None, "killed", "it was ended before it could leave an exit status"
         if status == OwnExit.DUPLICATE:
             return status, OwnExit.DUPLICATE.word, ""
+        if status == 0:
+            return 0, "", ""
         if status is not None and status > 0:
             return status, "", "its exit file could not be written; is the disk full?"
         if not self.name.is_of_this_boot:
@@ -144,7 +146,9 @@ def _read(path: Path) -> dict[str, Any]:
     """Return an exit file's content; nothing when there is none or it is not whole."""
     try:
         with path.open("rb") as file:
-            loaded = json.loads(file.read(_EXIT_FILE_BYTES), strict=False)
+            # A checkpoint may have any name; that one is not UTF-8 must not cost the exit code.
+            text = file.read(_EXIT_FILE_BYTES).decode(errors="replace")
+        loaded = json.loads(text, strict=False)
     except (OSError, ValueError):
         return {}
     return loaded if isinstance(loaded, dict) and isinstance(loaded.get("exit_code"), int) else {}

@@ -115,7 +115,7 @@ class Spawner:
             variables["CUDA_VISIBLE_DEVICES"] = ""
         # The preamble sets this for the command alone.
         variables.pop(MARK, None)
-        return variables | resolve(job.secrets, self.home)
+        return {**variables, **resolve(job.secrets, self.home), **job.secret_env}
 
     def _isolated(self, job: Job) -> Mapping[str, str]:
         if self.settings.environment == "current":

@@ -236,7 +236,7 @@ class SlurmBackend:
         return {**environment.isolated(dependencies, directory, self._root), **job.env}
 
     def _image(self, job: Job) -> str:
-        if self._settings.container is None:
+        if self._settings.container is None or "training_config.yaml" not in job.files:
             return ""
         return str(_inside(_train_yaml(job), "environment", "docker_image", "url") or "")
 

@@ -263,7 +263,8 @@ class Refusal(Enum):
 # Whoever asks may have been heard: the answer was lost, not the request.
 _DOUBTFUL = re.compile(
     r"socket|timed out|unable to contact|communication|zero bytes|transport|connection|munge|authentication"
-    r"|unexpected message|controller not responding|sleeping and retrying|in backup mode",
+    r"|unexpected message|configuration source|controller not responding|sleeping and retrying"
+    r"|in backup mode",
     re.IGNORECASE,
 )
 _FULL = re.compile(

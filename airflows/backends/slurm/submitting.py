@@ -91,7 +91,7 @@ class Submitter:
         """Write what the job's preamble reads; its variables may hold passwords."""
         path = job.launch_dir / "environment.sh"
         try:
-            text = environment_text(job, self.variables(job))
+            text = environment_text(job, {**self.variables(job), **job.secret_env})
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 file.write(text)

@@ -110,7 +110,9 @@ class Watcher:
                 seen[handle] = self._listed(handle, element, row, now)
         if unlisted:
             known = {handle for handle in unlisted if (elements[handle].batch, tasks[handle].array) in arrays}
-            seen |= {h: gone for h in known if (gone := self._taken_out(h, before, now)) is not None}
+            again = {h: last for h in unlisted if (last := self._last.get(h)) and last.phase is Phase.ENDED}
+            taken = {h: gone for h in known if (gone := self._taken_out(h, before, now)) is not None}
+            seen |= taken | again
             left = {handle: elements[handle] for handle in unlisted if handle not in seen}
             seen |= self._unlisted(left, tasks, known, now)
         self._remember(seen, now)
@@ -130,10 +132,9 @@ class Watcher:
             before = self._last.get(handle)
             if before is None or before.phase is not observation.phase:
                 self._changed_at = now
-            if observation.phase is Phase.ENDED:
-                self._missing_since.pop(handle, None)
         if len(self._last) > _MOST_KEPT:
             self._last.clear()
+            self._missing_since.clear()
         self._last.update(seen)
 
     def _listed(self, handle: Handle, element: Element, row: Row, now: float) -> Observation:

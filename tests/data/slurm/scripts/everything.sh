@@ -1,0 +1,33 @@
+#!/bin/bash
+#SBATCH --job-name=d-0a1b2c-b01234567
+#SBATCH --comment=d-0a1b2c-b01234567
+#SBATCH --array=0-2
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --partition=gpu,long
+#SBATCH --account=ml
+#SBATCH --qos=big
+#SBATCH --constraint=a100&nvlink
+#SBATCH --cpus-per-task=8
+#SBATCH --mem=64G
+#SBATCH --gpus-per-node=h100:4
+#SBATCH --time=1500
+#SBATCH --signal=B:USR1@30
+#SBATCH --no-requeue
+#SBATCH --export=ALL
+#SBATCH --open-mode=append
+#SBATCH --chdir="/shared/air flows"
+#SBATCH --output="/shared/air flows/batches/d-0a1b2c/d-0a1b2c-b01234567/%a.log"
+#SBATCH --exclusive
+#SBATCH --mail-type=END
+
+af_batch='/shared/air flows/batches/d-0a1b2c/d-0a1b2c-b01234567'
+af_claims='/shared/air flows/claims'
+af_tools='/shared/air flows/preambles/0123456789abcdef'
+af_grace=30
+af_limit=89970
+af_gpus=4
+af_python=/opt/venv/bin/python
+af_pattern=''
+af_secrets=/home/me/.airflows/secrets.env
+source "$af_tools/preamble.sh"

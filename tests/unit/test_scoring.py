@@ -1,0 +1,163 @@
+"""Closing final trials: one reading each, MLflow's hiccups waited out, and nothing said of what nobody asked for."""
+
+from dataclasses import replace
+
+import pytest
+
+from airflows.engine.scoring import PATIENCE_S, Scoring
+from airflows.errors import TrackingUnavailableError
+from airflows.objective import Objective
+from airflows.testing.tracker import FakeTracker
+from airflows.trial import Reason, State, Trial
+
+NOW = 1_700_000_000.0
+LOSS = Objective(metric="loss", goal="minimize")
+LEASE = object()
+
+
+class Written:
+    """As much of a ledger as scoring needs."""
+
+    def __init__(self):
+        self.closings = []
+
+    def apply(self, lease, changes, closings):
+        assert (lease, changes) == (LEASE, [])
+        self.closings += closings
+
+
+@pytest.fixture
+def ledger():
+    return Written()
+
+
+@pytest.fixture
+def tracker():
+    runs = {f"run-{number}": number for number in range(9)}
+    return FakeTracker(values={0: 3.0, 1: 1.0, 2: 2.0}, numbers=runs)
+
+
+@pytest.fixture
+def scoring(tracker):
+    return Scoring(tracker, [LOSS], lambda _trial: ["", "last words"])
+
+
+def ended(number, state=State.SUCCEEDED, **fields):
+    return replace(Trial("s-1", number, number, 0, state, run_id=f"run-{number}"), **fields)
+
+
+def numbers(ledger):
+    return [closing.number for closing in ledger.closings]
+
+
+def test_what_ended_is_read_and_closed_once(scoring, tracker, ledger):
+    scoring.take_over([ended(0), ended(2)])
+    scoring.work(ledger, LEASE, NOW, idle=False)
+    scoring.work(ledger, LEASE, NOW + 9, idle=False)
+
+    assert [(closing.number, closing.value) for closing in ledger.closings] == [(0, 3.0), (2, 2.0)]
+    assert (scoring.is_open, scoring.best) == (False, (2.0, 2))
+    assert tracker.asked == {"read": 1, "close": 1}
+
+
+def test_what_is_closed_already_is_left_alone(scoring, ledger):
+    scoring.add(ended(0, closed=True))
+    scoring.work(ledger, LEASE, NOW, idle=True)
+
+    assert (scoring.is_open, ledger.closings) == (False, [])
+
+
+def test_mlflow_is_asked_twice_a_second_at_most(scoring, tracker, ledger):
+    for tenth in range(20):
+        scoring.add(ended(tenth % 9))
+        scoring.work(ledger, LEASE, NOW + tenth / 10, idle=False)
+
+    assert tracker.asked["read"] == 4
+
+
+def test_after_a_hiccup_it_is_asked_again_while_other_trials_run(scoring, tracker, ledger):
+    tracker.away = True
+    scoring.add(ended(0))
+    scoring.work(ledger, LEASE, NOW, idle=False)
+    assert "Asking again in 1 s" in scoring.note
+    assert scoring.due_in(NOW) == 1
+
+    tracker.away = False
+    scoring.work(ledger, LEASE, NOW + 0.9, idle=False)
+    assert ledger.closings == []
+    scoring.work(ledger, LEASE, NOW + 1, idle=False)
+    assert (numbers(ledger), scoring.note) == ([0], "")
+
+
+def test_a_driver_is_never_told_to_ask_at_once_what_will_not_be_asked(scoring, tracker, ledger):
+    """Else it spins: whenever `due_in` is 0, `work` asks."""
+    tracker.away = True
+    scoring.add(ended(0))
+    now = NOW
+    for _ in range(50):
+        asked = tracker.asked.total()
+        scoring.work(ledger, LEASE, now, idle=False)
+        assert tracker.asked.total() == asked + 1
+        assert scoring.due_in(now) >= 1
+        now += scoring.due_in(now)
+
+
+def test_an_mlflow_that_stays_away_is_asked_ever_more_seldom(scoring, tracker, ledger):
+    tracker.away = True
+    scoring.add(ended(0))
+    for second in range(3600):
+        scoring.work(ledger, LEASE, NOW + second, idle=False)
+
+    assert 100 < tracker.asked["read"] < 130
+    assert ledger.closings == []
+
+
+def test_patience_ends_only_when_nothing_else_is_left_to_do(scoring, tracker, ledger):
+    tracker.away = True
+    scoring.add(ended(0))
+    for second in range(0, 1000, 30):
+        scoring.work(ledger, LEASE, NOW + second, idle=False)
+    with pytest.raises(TrackingUnavailableError):
+        scoring.work(ledger, LEASE, NOW + 1020, idle=True)
+
+
+def test_patience_begins_anew_after_an_answer(scoring, tracker, ledger):
+    tracker.away = True
+    scoring.add(ended(0))
+    scoring.work(ledger, LEASE, NOW, idle=True)
+    tracker.away = False
+    scoring.work(ledger, LEASE, NOW + PATIENCE_S, idle=True)
+    tracker.away = True
+    scoring.add(ended(1))
+    scoring.work(ledger, LEASE, NOW + PATIENCE_S + 60, idle=True)
+
+    assert scoring.is_open
+    assert numbers(ledger) == [0]
+
+
+def test_a_success_without_the_metric_says_so_with_its_last_words(scoring, ledger):
+    scoring.add(ended(5))
+    scoring.work(ledger, LEASE, NOW, idle=False)
+
+    (closing,) = ledger.closings
+    assert closing.reason is Reason.NO_METRIC
+    assert closing.message == "loss was not logged; logged: nothing. Last lines: last words"
+
+
+@pytest.mark.parametrize("state", [State.FAILED, State.CANCELLED])
+def test_what_did_not_succeed_is_closed_without_being_read(scoring, tracker, ledger, state):
+    scoring.add(ended(0, state))
+    scoring.work(ledger, LEASE, NOW, idle=False)
+
+    assert [(closing.number, closing.value, closing.reason) for closing in ledger.closings] == [
+        (0, None, None)
+    ]
+    assert (tracker.asked["read"], tracker.runs) == (0, {"run-0": state})
+
+
+def test_a_trial_without_a_run_is_closed_without_asking_for_it(scoring, tracker, ledger):
+    scoring.add(ended(0, State.CANCELLED, run_id=""))
+    scoring.work(ledger, LEASE, NOW, idle=False)
+
+    assert numbers(ledger) == [0]
+    assert tracker.runs == {}

@@ -1,0 +1,272 @@
+"""Watching with a queue that says what the test wants: late files, lost rows, copies, silence."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from airflows.backends.base import Phase
+from airflows.backends.slurm.batches import Batches, Element, Entry
+from airflows.backends.slurm.commands import Answer
+from airflows.backends.slurm.parsing import TaskId
+from airflows.backends.slurm.watching import FILES_LATE_S, LOST_AFTER_S, Watcher, interval_s
+from airflows.errors import BackendUnavailableError
+from airflows.ids import Token
+from airflows.testing.fake import ManualClock
+
+BATCH = "d-0a1b2c-b01234567"
+START = 1_700_000_000.0
+
+
+class Queue:
+    """Slurm's commands, answered from what a test sets."""
+
+    def __init__(self) -> None:
+        self.squeue: list[str] = []
+        self.sacct: list[str] = []
+        self.show = ""
+        self.error = ""
+        self.calls: list[str] = []
+
+    def ask(self, *words: str) -> Answer:
+        self.calls.append(words[0])
+        if words[0] == "squeue" and self.error:
+            return Answer(1, "", self.error)
+        out = {"squeue": self.squeue, "sacct": self.sacct, "scontrol": [self.show]}.get(words[0], [])
+        return Answer(0, "".join(f"{line}\n" for line in out), "")
+
+    def lists(self, *states: str, name: str = BATCH, reason: str = "None") -> None:
+        self.squeue = [
+            f"7|{index}|{state}|{START:.0f}|{START:.0f}|N/A|n1|{reason}|{name}"
+            for index, state in enumerate(states)
+            if state
+        ]
+
+
+class Site:
+    """A watcher, its queue, its clock and its disk."""
+
+    def __init__(self, root: Path, *, accounts: bool = True) -> None:
+        self.root = root
+        self.queue = Queue()
+        self.clock = ManualClock(START)
+        self.batches = Batches(root)
+        self.batches._entries[BATCH] = [
+            Entry(Token(f"d-0a1b2c-000{number}-a0"), root / str(number)) for number in range(4)
+        ]
+        self.batches.directory(BATCH).mkdir(parents=True)
+        (root / "claims").mkdir()
+        self.watcher = Watcher(
+            self.queue, self.batches, root / "claims", lambda: accounts, lambda: 300.0, self.clock
+        )
+        self.handles = [Element(TaskId(7, number), BATCH).to_handle() for number in range(4)]
+
+    def look(self, number: int = 0):
+        self.clock.advance(61)
+        return self.watcher.poll([self.handles[number]])[self.handles[number]]
+
+    def leaves(self, number: int, code: int, word: str = "") -> None:
+        (self.root / str(number)).mkdir(exist_ok=True)
+        left = {"exit_code": code, "word": word, "host": "n1", "began": START, "ended": START + 9}
+        (self.root / str(number) / "exit.json").write_text(json.dumps(left))
+
+    def claims(self, number: int, task: str = "") -> None:
+        path = self.root / "claims" / f"d-0a1b2c-000{number}-a0.0"
+        path.write_text(f"{task or f'7_{number}'} n1 {START}\n")
+
+
+@pytest.fixture
+def site(tmp_path) -> Site:
+    return Site(tmp_path)
+
+
+def test_a_pending_task_tells_why_it_waits(site):
+    site.queue.lists("PENDING", reason="PartitionTimeLimit")
+
+    seen = site.look()
+
+    assert seen.phase is Phase.QUEUED
+    assert seen.detail == "Slurm says PartitionTimeLimit, which does not go away by itself"
+
+
+def test_an_exit_file_says_more_than_completed(site):
+    site.queue.lists("COMPLETED")
+    site.leaves(0, 0)
+
+    seen = site.look()
+
+    assert (seen.phase, seen.exit_code, seen.word, seen.host) == (Phase.ENDED, 0, "", "n1")
+    assert site.queue.calls == ["squeue"]
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "word", "expected"),
+    [
+        ("FAILED", 1, "", ""),
+        ("NODE_FAIL", 1, "", "NODE_FAIL"),
+        ("NODE_FAIL", 0, "", ""),
+        ("CANCELLED", 143, "signalled", "CANCELLED"),
+        ("CANCELLED", 143, "killed", "killed"),
+        ("FAILED", 143, "signalled", "PREEMPTED"),
+        ("COMPLETED", 0, "signalled", "PREEMPTED"),
+        ("TIMEOUT", 143, "timed_out", "TIMEOUT"),
+        ("FAILED", 143, "timed_out", "timed_out"),
+        ("OUT_OF_MEMORY", 137, "", "OUT_OF_MEMORY"),
+    ],
+)
+def test_the_word_comes_from_whoever_knows_it(site, state, code, word, expected):
+    site.queue.lists(state)
+    site.leaves(0, code, word)
+
+    assert site.look().word == expected
+
+
+def test_a_file_that_is_not_visible_yet_is_waited_for(site):
+    site.queue.lists("COMPLETED")
+
+    assert site.look().phase is Phase.UNKNOWN
+    site.leaves(0, 3)
+    assert site.look().exit_code == 3
+
+
+def test_without_a_file_the_accounts_tell_the_exit_code(site):
+    site.queue.lists("FAILED")
+    site.queue.sacct = [f"7_0|FAILED|0:53|1|2|3|n1|{BATCH}"]
+    site.look()
+
+    seen = site.look()
+
+    assert (seen.phase, seen.exit_code) == (Phase.ENDED, None)
+    assert "log could not be opened" in seen.detail
+
+
+def test_without_file_and_accounts_the_controller_tells_the_exit_code(tmp_path):
+    site = Site(tmp_path, accounts=False)
+    site.queue.lists("FAILED")
+    site.queue.show = "JobId=9 ArrayJobId=7 JobName=a b ExitCode=4:0 RunTime=1"
+    site.look()
+
+    assert site.look().exit_code == 4
+    assert "sacct" not in site.queue.calls
+
+
+def test_what_squeue_no_longer_lists_is_read_from_its_exit_file(site):
+    site.queue.lists("", "RUNNING")
+    site.leaves(0, 0)
+
+    assert site.look().exit_code == 0
+    assert site.queue.calls == ["squeue"]
+
+
+def test_what_squeue_no_longer_lists_is_asked_of_the_accounts(site):
+    site.queue.sacct = [f"7_0|TIMEOUT|0:0|1|2|3|n1|{BATCH}"]
+
+    seen = site.look()
+
+    assert (seen.phase, seen.word) == (Phase.ENDED, "TIMEOUT")
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "PENDING", "REQUEUED", "WHATEVER"])
+def test_accounts_that_are_behind_end_nothing_before_it_is_lost(site, state):
+    site.queue.sacct = [f"7_0|{state}|0:0|1|2|3|n1|{BATCH}"]
+    site.claims(0)
+
+    assert site.look().phase is Phase.UNKNOWN
+    site.clock.advance(LOST_AFTER_S)
+    assert site.look().word == "LOST"
+
+
+def test_what_nobody_knows_is_lost_only_after_a_while(site):
+    assert site.look().phase is Phase.UNKNOWN
+    site.clock.advance(LOST_AFTER_S)
+    assert (site.look().phase, site.look().word) == (Phase.ENDED, "LOST")
+
+
+def test_another_job_under_the_same_id_is_not_ours(site):
+    site.queue.lists("COMPLETED", name="somebody-elses")
+    site.queue.sacct = ["7_0|COMPLETED|0:0|1|2|3|n1|somebody-elses"]
+
+    assert site.look().phase is Phase.UNKNOWN
+
+
+def test_an_element_that_vanished_while_it_waited_was_cancelled(site):
+    site.queue.lists("PENDING", "PENDING")
+    site.look()
+    site.queue.lists("", "PENDING")
+
+    assert site.look().word == "CANCELLED"
+
+
+def test_an_element_nobody_saw_is_cancelled_once_a_claim_would_be_visible(site):
+    site.queue.lists("", "PENDING")
+
+    assert site.look().phase is Phase.UNKNOWN
+    site.clock.advance(FILES_LATE_S)
+    assert site.look().word == "CANCELLED"
+
+
+def test_an_array_cancelled_as_a_whole_leaves_one_row_for_all(site):
+    site.queue.squeue = [f"7|N/A|CANCELLED|1|2|3||None|{BATCH}"]
+    site.look()
+
+    assert site.look().word == "CANCELLED"
+
+
+def test_a_second_copy_is_followed_to_the_first(site):
+    site.queue.squeue = [
+        f"7|0|FAILED|1|2|3|n1|None|{BATCH}",
+        f"5|0|RUNNING|1|2|N/A|n2|None|{BATCH}",
+    ]
+    site.claims(0, "5_0")
+    site.look()
+    site.look()
+
+    assert (site.look().phase, site.look().host) == (Phase.RUNNING, "n2")
+
+
+def test_a_queue_that_does_not_answer_says_nothing_of_any_run(site):
+    site.queue.error = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
+
+    with pytest.raises(BackendUnavailableError, match="Unable to contact"):
+        site.look()
+
+
+def test_an_id_the_queue_has_forgotten_is_no_error(site):
+    site.queue.error = "slurm_load_jobs error: Invalid job id specified"
+    site.leaves(0, 0)
+
+    assert site.look().exit_code == 0
+
+
+def test_between_two_looks_the_last_one_is_told_again(site):
+    site.queue.lists("RUNNING", "RUNNING")
+    for _ in range(5):
+        site.watcher.poll(site.handles[:2])
+        site.clock.advance(0.1)
+
+    assert site.queue.calls == ["squeue"]
+
+
+def test_looks_become_rare_where_nothing_changes_and_many_run():
+    assert [interval_s(since) for since in (0, 10, 100, 10_000)] == [1, 1, 10, 60]
+    assert interval_s(0, 1000) == 2
+
+
+def test_a_lost_answer_is_found_by_the_name_and_a_second_array_is_cancelled(site):
+    (site.batches.directory(BATCH) / "tasks").write_text("")
+    site.queue.squeue = [
+        f"9|0|RUNNING|200|2|N/A|n1|None|{BATCH}",
+        f"8|0|PENDING|100|N/A|N/A||None|{BATCH}",
+    ]
+
+    found = site.watcher.find([Token("d-0a1b2c-0000-a0"), Token("d-0a1b2c-0009-a0")])
+
+    assert found == {"d-0a1b2c-0000-a0": f"8_0@{BATCH}"}
+    assert site.queue.calls == ["squeue", "scancel"]
+    assert site.batches.job_of(BATCH) == (8, site.clock())
+
+
+def test_what_started_once_is_found_when_slurm_has_forgotten_it(site):
+    site.claims(2)
+
+    assert site.watcher.find([Token("d-0a1b2c-0002-a0")]) == {"d-0a1b2c-0002-a0": f"7_2@{BATCH}"}
