@@ -77,9 +77,9 @@ class Drive:
             row = ledger.sweep(sweep)
             if row.ended_at is None:
                 self._drive(row, lease)
-            return ledger.sweep(sweep)
         finally:
             ledger.release(lease)
+        return ledger.sweep(sweep)
 
     def _drive(self, row: SweepRow, lease: Lease) -> None:
         ledger = self.site.ledger

@@ -18,7 +18,8 @@ from airflows.engine.reopen import reopen
 from airflows.engine.site import Site, open_site, recorded_uri, reload
 from airflows.engine.source import Replicates, open_overrides
 from airflows.engine.start import Begun, begin, require_backend, require_same_store
-from airflows.errors import AirflowsError, BackendUnavailableError, ConflictError, LeaseHeldError
+from airflows.errors import AirflowsError, BackendUnavailableError, ConflictError, LeaseHeldError, SpecError
+from airflows.keys import nearest
 from airflows.ledger import Ledger, SweepRow, Wish, open_ledger
 from airflows.sweepfile import LoadedSweep
 from airflows.trial import IN_FLIGHT, State
@@ -206,6 +207,13 @@ def _cancel_one(ledger: Ledger, home: Path, text: str, where: Mapping[str, Any] 
 def _matching(ledger: Ledger, row: SweepRow, where: Mapping[str, Any]) -> set[int]:
     trials = ledger.trials(row.id)
     overrides = open_overrides(ledger, row.id, trials, Replicates(reload(row).spec))
+    known = sorted({key for each in overrides.values() for key in each})
+    for key in where:
+        if trials and key not in known:
+            close = nearest(key, known) or next((k for k in known if k.endswith(f".{key}")), None)
+            hint = f"Did you mean {close}?" if close else f"Its trials differ in: {', '.join(known)}."
+            message = f"no trial of {row.id} overrides {key}."
+            raise SpecError(message, field="--where", hint=hint)
     wanted = {key: ids.canonical_json(value) for key, value in where.items()}
     return {
         trial.number

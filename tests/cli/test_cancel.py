@@ -125,3 +125,11 @@ LOCKED = ("lr", LedgerError("the ledger is locked."))
 )
 def test_the_status_says_whether_asking_again_may_help(cancelled, failed, status):
     assert status_of(cancelled, failed) == status
+
+
+def test_a_key_that_no_trial_overrides_is_an_error_and_cancels_nothing(cli):
+    assert cli("sweep", cli.sweep_file("true"), "--yes").status == 0
+    done = cli("cancel", "lr", "--where", "lr=0.1", "--yes")
+
+    assert done.status == 2
+    assert "Did you mean parameters.lr?" in " ".join(done.err.split())

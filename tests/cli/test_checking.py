@@ -80,8 +80,12 @@ def test_an_unknown_backend_names_those_there_are(cli):
     [
         ("experiment_name: a\ncommand: b\ncompute:\n  acelerator_type: x\n", 4, "wrong"),
         (
-            "experiment_name: a\ncommand: b\nidempotency_token: t\n"
-            "compute: {accelerator_type: GPU_1xA10, num_accelerators: 1}\n",
+            {
+                "experiment_name": "a",
+                "command": "b",
+                "idempotency_token": "t",
+                "compute": {"accelerator_type": "GPU_1xA10", "num_accelerators": 1},
+            },
             3,
             "ok",
         ),

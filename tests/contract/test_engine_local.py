@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -157,19 +156,16 @@ def test_cancelling_one_trial_of_a_paused_sweep_leaves_it_paused(
     assert workshop.ran() == ["0.0", "1.0", "2.0"]
 
 
-@pytest.mark.parametrize(
-    ("where", "gone"),
-    [({"parameters.lr": 0.2}, 1), ({"parameters.lr": 0.3}, 2), ({"parameters.lr": 7}, None)],
-)
+@pytest.mark.parametrize(("lr", "gone"), [(0.2, 1), (0.3, 2)])
 def test_cancelling_by_override_ends_what_has_it(
-    workshop: Workshop, paused: SweepRow, where: Mapping[str, Any], gone: int | None
+    workshop: Workshop, paused: SweepRow, lr: float, gone: int
 ) -> None:
-    outcome = operations.cancel([paused.id], home=workshop.home, where=where)
+    outcome = operations.cancel([paused.id], home=workshop.home, where={"parameters.lr": lr})
 
-    assert outcome.cancelled == ([] if gone is None else [f"{paused.id}/{gone}"])
+    assert outcome.cancelled == [f"{paused.id}/{gone}"]
     assert workshop.alive(paused.id) == [n for n in (0, 1) if n != gone]
     cancelled = [n for n, state in enumerate(workshop.states(paused.id)) if state is State.CANCELLED]
-    assert cancelled == ([] if gone is None else [gone])
+    assert cancelled == [gone]
 
 
 def test_cancelling_a_sweep_that_nobody_drives_ends_its_processes(

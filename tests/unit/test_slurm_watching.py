@@ -249,7 +249,7 @@ def test_between_two_looks_the_last_one_is_told_again(site):
 
 def test_looks_become_rare_where_nothing_changes_and_many_run():
     assert [interval_s(since) for since in (0, 10, 100, 10_000)] == [1, 1, 10, 60]
-    assert interval_s(0, 1000) == 2
+    assert interval_s(0, 1000) == 5
 
 
 def test_a_lost_answer_is_found_by_the_name_and_a_second_array_is_cancelled(site):
