@@ -127,6 +127,11 @@ class FakeBackend:
         self.waited: list[float] = []
 
     @property
+    def clock(self) -> ManualClock:
+        """The cluster's time."""
+        return self._cluster.clock
+
+    @property
     def capabilities(self) -> Capabilities:
         """What the engine needs to know."""
         return Capabilities(

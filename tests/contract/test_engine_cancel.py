@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
 from airflows.backends.base import Job
 from airflows.engine import operations
+from airflows.engine.drive import Drive
 from airflows.ledger import SweepState, Wish
 from airflows.testing.crash import Boundaries, Died, Ticks, World
 from airflows.testing.fake import FakeBackend, Script
@@ -44,16 +47,40 @@ def gone(world: World) -> list[int]:
     return [run.job.number for run in world.cluster.runs.values() if run.cancelled_at is not None]
 
 
+class Timer:
+    """As `threading.Timer`, at the time of a cluster, which moves while a driver waits."""
+
+    def __init__(self, backend: FakeBackend, seconds: float, call: Callable[[], None]) -> None:
+        self._due = backend.clock() + seconds
+        self._call = call
+        self._backend = backend
+        self._wait = backend.wait
+
+    def start(self) -> None:
+        self._backend.wait = self.wait
+
+    def cancel(self) -> None:
+        self._backend.wait = self._wait
+
+    def wait(self, timeout_s: float) -> None:
+        self._wait(timeout_s)
+        if self._backend.clock() >= self._due:
+            self._call()
+
+
 @pytest.fixture
 def cancel(monkeypatch: pytest.MonkeyPatch) -> Callable[..., operations.CancelOutcome]:
-    """`cancel` as a process of its own would do it, on a world's cluster and with little patience."""
+    """`cancel` as a process of its own would do it, on a world's cluster and at its time."""
 
     def call(world: World, *wanted: str, backend: FakeBackend | None = None) -> operations.CancelOutcome:
+        clock = world.cluster.clock
+        fake = backend or world.connect()
+        time = SimpleNamespace(time=clock, monotonic=clock, sleep=clock.advance)
         monkeypatch.setenv("AIRFLOWS_LEDGER_URL", world.database)
-        monkeypatch.setattr(operations, "_CANCEL_PATIENCE_S", 0.5)
-        monkeypatch.setattr(
-            operations, "open_site", lambda _loaded, _home, **_row: world.site(backend, world.open_ledger())
-        )
+        monkeypatch.setattr(operations, "time", time)
+        monkeypatch.setattr(operations, "threading", SimpleNamespace(Timer=partial(Timer, fake)))
+        monkeypatch.setattr(operations, "Drive", partial(Drive, clock=clock))
+        monkeypatch.setattr(operations, "open_site", lambda *_, **__: world.site(fake, world.open_ledger()))
         return operations.cancel(wanted, home=world.home)
 
     return call
@@ -245,8 +272,10 @@ def test_a_backend_that_does_not_answer_ends_the_patience_and_not_the_wish(
     sweep = leave_running(world)
     away = world.connect()
     away.away = True
+    began = world.cluster.clock()
     outcome = cancel(world, sweep + part, backend=away)
 
+    assert 120 <= world.cluster.clock() - began < 130
     assert outcome.cancelled == []
     assert [wanted for wanted, _ in outcome.failed] == [sweep + part]
     assert "the fake cluster does not answer" in str(outcome.failed[0][1])
