@@ -1,0 +1,206 @@
+"""From a script that runs once, with srun for its processes, to a command for every node. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from airflows.migrate.edits import Edit
+from airflows.migrate.programs import Srun, srun_of
+from airflows.migrate.report import Report
+from airflows.migrate.resources import Resources
+from airflows.migrate.shell import names
+from airflows.migrate.shell.tree import Command, Function, Item, Script, Simple
+from airflows.migrate.steps import PLUMBING
+from airflows.migrate.trace import end_of
+
+# Options of srun that make a step run somewhere else, or as something else, than all tasks of the job.
+_PARTICULAR = frozenset(
+    """
+    nodelist exclude relative jobid job-id nodefile multi-prog het-group pack-group input chdir mpi uid gid
+    bcast overcommit
+    """.split()  # noqa: SIM905
+)
+_GPU_OPTIONS = ("gpus", "gpus-per-node", "gpus-per-task", "gres")
+_EACH_NODE = PLUMBING | {"mkdir", ":", "scontrol", "ulimit"}
+_FIRST = 'if [ "$NODE_RANK" = 0 ]; then'
+
+
+@dataclass(slots=True)
+class NodeEdits:
+    """What changes so that the command may run on every node.
+
+    Attributes:
+        edits: of the script.
+        uses: functions that the command needs: `each_task`, `first_node`.
+        gpus_per_task: GPUs that srun gives each task alone, 0 for all of the node's.
+        first_only: the whole script ran on the first node only.
+    """
+
+    edits: list[Edit] = field(default_factory=list)
+    uses: set[str] = field(default_factory=set)
+    gpus_per_task: int = 0
+    first_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    nodes: int
+    tasks: int
+    gpus_per_task: int = 0
+
+
+def node_edits(script: Script, resources: Resources, gpus_per_task: int, report: Report) -> NodeEdits:
+    """Return what takes srun off, and keeps what ran on the first node only there.
+
+    Args:
+        script: its tree.
+        resources: what the job gets.
+        gpus_per_task: of the directives, 0 when not given.
+        report: gets the calls of srun that stay.
+    """
+    made = NodeEdits()
+    has_srun = False
+    for item in script.items:
+        inside = list(_commands(item))
+        for command in inside:
+            has_srun = _edit_srun(script, item, command, resources, gpus_per_task, made, report) or has_srun
+        if resources.nodes > 1 and _ran_on_first_node(script, item, inside):
+            _wrap(script, item, made)
+    if resources.nodes > 1 and not has_srun:
+        made = NodeEdits(first_only=True)
+    return made
+
+
+def _commands(item: Item) -> Iterator[Command]:
+    for pipeline in item.pipelines:
+        for command in pipeline.commands:
+            yield from names.walk(command)
+
+
+def _edit_srun(
+    script: Script,
+    item: Item,
+    command: Command,
+    resources: Resources,
+    gpus_per_task: int,
+    made: NodeEdits,
+    report: Report,
+) -> bool:
+    """Take srun off a command; return whether it had one."""
+    words = [word.text for word in command.words] if isinstance(command, Simple) else []
+    srun = srun_of(words)
+    if srun is None or not isinstance(command, Simple):
+        return False
+    shape = _shape(srun, resources, gpus_per_task)
+    is_fed = any(redirect.op.startswith("<") for redirect in command.redirects)
+    if shape is None or srun.program >= len(words) or (shape.tasks > 1 and is_fed):
+        return _keep(script, command, report)
+    if shape.nodes < resources.nodes and item.background:
+        return _keep(script, command, report)
+    prefix = _environment_of(srun)
+    first = srun.start
+    if shape.tasks > 1 or shape.nodes < resources.nodes:
+        # A function cannot be what `exec` or `nohup` starts.
+        first = 0
+    if shape.tasks > 1:
+        made.uses.add("each_task")
+        made.gpus_per_task = max(made.gpus_per_task, shape.gpus_per_task)
+        prefix = f"each_task {shape.tasks} {prefix}"
+    if shape.nodes < resources.nodes:
+        made.uses.add("first_node")
+        prefix = f"first_node {prefix}"
+    made.edits.append(Edit(command.words[first].start, command.words[srun.program].start, prefix))
+    return True
+
+
+def _keep(script: Script, command: Command, report: Report) -> bool:
+    report.note(
+        "srun-kept",
+        script.line(command.start),
+        "srun stays here, because it starts something else than the same on all nodes: the line"
+        " works on Slurm"
+        " only, on one node.",
+    )
+    return True
+
+
+def _environment_of(srun: Srun) -> str:
+    given = [word for word in srun.options.get("export", "").split(",") if "=" in word]
+    return f"env {' '.join(given)} " if given else ""
+
+
+def _shape(srun: Srun, resources: Resources, gpus_per_task: int) -> _Shape | None:
+    """Return on how many nodes how many processes are started, None when that is not the same everywhere."""
+    options = srun.options
+    if srun.is_heterogeneous or _PARTICULAR & options.keys() or options.get("export", "").upper() == "NONE":
+        return None
+    known = {
+        "$SLURM_NTASKS": resources.nodes * resources.tasks_per_node,
+        "$SLURM_NPROCS": resources.nodes * resources.tasks_per_node,
+        "$SLURM_NNODES": resources.nodes,
+        "$SLURM_JOB_NUM_NODES": resources.nodes,
+        "$SLURM_NTASKS_PER_NODE": resources.tasks_per_node,
+    }
+    amounts: dict[str, int] = {}
+    for name in ("ntasks", "nodes", "ntasks-per-node"):
+        if name in options:
+            text = options[name].replace("${", "$").replace("}", "")
+            number = known.get(text, int(text) if text.isdigit() else 0)
+            if not number:
+                return None
+            amounts[name] = number
+    return _spread(amounts, resources, _own_gpus(options), gpus_per_task)
+
+
+def _own_gpus(given: Mapping[str, str]) -> tuple[str, int] | None:
+    """Return (option, count) of the GPUs that a step asks for itself; a count of -1 is not understood."""
+    for name in _GPU_OPTIONS:
+        if name in given:
+            text = given[name].rpartition(":")[2]
+            return name, int(text) if text.isdigit() else 1 if given[name] == "gpu" else -1
+    return None
+
+
+def _spread(
+    amounts: dict[str, int], resources: Resources, own: tuple[str, int] | None, gpus_per_task: int
+) -> _Shape | None:
+    tasks = amounts.get("ntasks")
+    nodes = amounts.get("nodes") or (min(resources.nodes, tasks) if tasks else resources.nodes)
+    if nodes not in (1, resources.nodes) or (tasks is not None and tasks % nodes):
+        return None
+    each = amounts.get("ntasks-per-node") or (tasks // nodes if tasks else resources.tasks_per_node)
+    has = resources.gpus_per_node or 0
+    for_task = gpus_per_task
+    if own is not None:
+        name, count = own
+        in_node = count * each if name == "gpus-per-task" else count // nodes if name == "gpus" else count
+        if count < 0 or in_node < has:
+            return None
+        for_task = count if name == "gpus-per-task" else for_task
+    return _Shape(nodes, each, for_task)
+
+
+# What ran on the first node only
+
+
+def _ran_on_first_node(script: Script, item: Item, inside: list[Command]) -> bool:
+    """Whether an entry starts programs without srun, which the batch script did on its own node alone."""
+    if isinstance(item.command, Function):
+        return False
+    works = False
+    for command in inside:
+        if not isinstance(command, Simple):
+            continue
+        words = [word.text for word in command.words]
+        if srun_of(words) is not None or words[:1] == ["wait"]:
+            return False
+        works = works or (bool(words) and words[0] not in _EACH_NODE)
+    sets = set().union(*(names.assigned(script.text, command) for command in inside)) if inside else set()
+    return works and not sets
+
+
+def _wrap(script: Script, item: Item, made: NodeEdits) -> None:
+    end = max(item.stop, end_of(script, item))
+    made.edits.append(Edit(item.start, item.start, f"{_FIRST}\n  "))
+    made.edits.append(Edit(end, end, "\nfi" if script.text[end : end + 1] in ("\n", "") else "\nfi\n"))
