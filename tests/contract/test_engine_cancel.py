@@ -75,7 +75,13 @@ def cancel(monkeypatch: pytest.MonkeyPatch) -> Callable[..., operations.CancelOu
     def call(world: World, *wanted: str, backend: FakeBackend | None = None) -> operations.CancelOutcome:
         clock = world.cluster.clock
         fake = backend or world.connect()
-        time = SimpleNamespace(time=clock, monotonic=clock, sleep=clock.advance)
+
+        def monotonic() -> float:
+            # So that whoever asks again and again without waiting comes to an end too.
+            clock.advance(1)
+            return clock()
+
+        time = SimpleNamespace(time=clock, monotonic=monotonic, sleep=clock.advance)
         monkeypatch.setenv("AIRFLOWS_LEDGER_URL", world.database)
         monkeypatch.setattr(operations, "time", time)
         monkeypatch.setattr(operations, "threading", SimpleNamespace(Timer=partial(Timer, fake)))
@@ -177,7 +183,7 @@ def test_cancelling_a_sweep_that_somebody_resumes_meanwhile_starts_nothing(
     make: Make, cancel: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without its wish, what `cancel` would drive is an ordinary sweep."""
-    world = make(for_ever, **HUNDRED)
+    world = make(**HUNDRED)
     sweep = leave_running(world)
     started = len(world.cluster.submissions)
     write = operations.Ledger.wish
@@ -190,7 +196,9 @@ def test_cancelling_a_sweep_that_somebody_resumes_meanwhile_starts_nothing(
     outcome = cancel(world, sweep)
 
     assert len(world.cluster.submissions) == started
-    assert [wanted for wanted, _ in outcome.failed] == [sweep]
+    assert [(wanted, str(why)) for wanted, why in outcome.failed] == [
+        (sweep, f"{sweep} was resumed before it was cancelled.")
+    ]
 
 
 def test_cancelling_one_trial_leaves_the_others_and_the_sweep_alone(make: Make, cancel: Callable) -> None:
