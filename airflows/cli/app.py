@@ -27,6 +27,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "best": ("outcome", "best"),
     "watch": ("watching", "watch"),
     "validate": ("checking", "validate"),
+    "migrate": ("migrating", "migrate"),
     "backends": ("checking", "backends"),
     "_drive": ("start", "drive_in_background"),
 }

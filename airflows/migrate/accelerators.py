@@ -76,8 +76,8 @@ def _note(resources: Resources, kind: str, per_node: int, *, is_chosen: bool) ->
     if gpus is None:
         return (
             f"The script asks for no GPU, and a train.yaml must name an accelerator: {kind} is the smallest"
-            f" way to get {resources.nodes} node{'s' if resources.nodes > 1 else ''}."
-            f" On Slurm, accelerators: {{{kind}: {{cpu: true}}}} under backend asks for none."
+            f" way to get {resources.nodes} node{'s' if resources.nodes > 1 else ''}. The settings for Slurm"
+            " ask for none."
         )
     if gpus > per_node:
         return (
@@ -86,10 +86,11 @@ def _note(resources: Resources, kind: str, per_node: int, *, is_chosen: bool) ->
         )
     if gpus != per_node:
         return (
-            f"The script asks for {gpus} GPUs a node, which no type has; {kind} has {per_node} a node."
-            f" On Slurm, accelerators: {{{kind}: {{gpus: {gpus}}}}} under backend asks for {gpus}."
+            f"The script asks for {gpus} GPU{'s' if gpus > 1 else ''} a node; {kind}, the nearest type, has"
+            f" {per_node}. The settings for Slurm ask for {gpus}. Elsewhere look at what the command says of"
+            " their number."
         )
     if is_chosen or (model and model in kind.lower()):
         return ""
-    asked = f"a {model}" if model else "a GPU of any type"
+    asked = f"a GPU of type {model}" if model else "a GPU of any type"
     return f"The script asks for {asked}; {kind} was taken. --accelerator chooses another."

@@ -6,8 +6,10 @@ uses is then given by the sweep. In doubt a statement stays and finds its values
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
+from airflows.migrate import templates
 from airflows.migrate.shell import names
 from airflows.migrate.shell.words import Literal, Variable, parts_of
 from airflows.migrate.trace import Entry, Selector, Trace
@@ -84,7 +86,9 @@ class Choice:
 
     def replaceable(self, entry: Entry) -> list[Selector]:
         """Return the expansions of an entry that a key can stand for."""
-        return [] if self._could_go(entry) else [each for each in entry.selectors if is_known(each.values)]
+        if self._could_go(entry):
+            return []
+        return [each for each in entry.selectors if is_known(each.values) and _may_be_replaced(each.values)]
 
     def live(self) -> set[str]:
         """Return the names that what stays uses, programs that see an exported variable included."""
@@ -133,6 +137,8 @@ class Choice:
             entry.has_effect or entry.item.background or entry.function or entry in self._stays
             for entry in setters
         ):
+            return False
+        if any(_computes(entry, name, values) for entry in self.entries):
             return False
         first, last = self.span(setters)
         if not self._exports_plainly(name, setters):
@@ -185,6 +191,18 @@ def _is_composed(text: str) -> bool:
     variables = [part for part in parts if isinstance(part, Variable) and part.is_plain]
     literals = [part for part in parts if isinstance(part, Literal)]
     return len(variables) + len(literals) == len(parts) > 1 and bool(variables)
+
+
+def _computes(entry: Entry, name: str, values: Sequence[str | None]) -> bool:
+    """Whether an entry computes with values that are expressions, which may name other variables."""
+    if all(re.fullmatch(r"-?\d+", value or "", re.ASCII) for value in values) or name not in entry.mentioned:
+        return False
+    return re.search(rf"\(\([^;\n]*\b{name}\b|\[[^]\n]*\b{name}\b[^]\n]*\]", entry.text) is not None
+
+
+def _may_be_replaced(values: Sequence[str | None]) -> bool:
+    """Whether values differ, or are always the same plain word."""
+    return len(values) == 1 or len(set(values)) > 1 or templates.quoted(values[0] or "") == values[0]
 
 
 def is_known(values: Sequence[str | None]) -> bool:

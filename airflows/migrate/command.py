@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from airflows.migrate import nodes, prelude, rendezvous, surroundings
+from airflows.migrate import nodes, prelude, rendezvous, surroundings, tame
 from airflows.migrate.choice import is_free
 from airflows.migrate.edits import Edit, applied, removal
+from airflows.migrate.nodes import NodeEdits
 from airflows.migrate.prelude import Surrounding
 from airflows.migrate.report import Report
 from airflows.migrate.shell import names
 from airflows.migrate.shell.parse import parse
-from airflows.migrate.shell.tree import Item, ParseError, Script, Simple, Word
-from airflows.migrate.shell.words import Literal, Variable, parts_of
+from airflows.migrate.shell.tree import Item, ParseError, Script, Simple
 from airflows.migrate.sweeping import Sweeping
 from airflows.migrate.trace import end_of
 
@@ -23,9 +23,19 @@ _SUBMIT = re.compile(
     r"(^[ \t]*|[;&|({`'\"]\s*|\bthen\s+|\bdo\s+|\belse\s+|\bexec\s+)sbatch(?=\s)", re.MULTILINE
 )
 _DIRECTIVE = re.compile(r"^#(?:SBATCH|PBS|BSUB)\b[^\n]*\n?", re.MULTILINE)
+_GAP = re.compile(r"\n(?:[ \t]*\n){2,}")
 _IN_HEADER = re.compile(r"#!|\s*#+\s*(?:SBATCH|sbatch|PBS|BSUB)\b")
-_QUIET = frozenset({"export", "echo", "mkdir", "cd", ":", "umask"})
-_PLATFORM = frozenset({"CODE_SOURCE_PATH", "HOME", "PATH", "PWD", "HOSTNAME"})
+_VARYING = re.compile(
+    r"\$\(\s*(?:date|uuidgen|mktemp|hostname|shuf)\b[^)]*\)|\$\$(?!\w)|\$\{?(?:BASHPID|HOSTNAME)\b\}?"
+)
+_ON_FIRST = "Without srun the script ran on the first of its nodes only; so does the command."
+_ON_FIRST_WITH_SRUN = (
+    "The script starts different things on its nodes by srun, so it stays a batch script: it runs on"
+    " the first"
+    " node, and its srun works on Slurm only."
+)
+# A step inside a step waits for ever for CPUs and memory unless it shares them: tried with Slurm 22.05.
+_NESTED = ("unset SLURM_MEM_PER_CPU SLURM_MEM_PER_GPU", "export SLURM_OVERLAP=1 SLURM_MEM_PER_NODE=0")
 
 
 @dataclass(slots=True)
@@ -86,34 +96,69 @@ def command_of(
         gpus_per_task: GPUs that each task of srun has for itself, 0 when they share.
         report: gets what should be looked at.
     """
-    script = source.script
-    spread = nodes.node_edits(script, around.resources, gpus_per_task, report)
-    exports = surroundings.plain_exports(script)
-    edits = [*(sweep.edits if sweep else ()), *spread.edits, *_own_edits(source), *_header_edits(script)]
-    edits += rendezvous.rendezvous_edits(script, around.resources, per_node)
-    env = _moved(exports, source, edits)
-    elsewhere = None if source.has_chdir else surroundings.goes_elsewhere(script)
-    edits += surroundings.site_edits(script, source.directory, is_login="l" in source.flags)
-    text, uses = _without_jobs(applied(script.text, edits).strip("\n"), source.name)
-    made = Command("", env, has_code=elsewhere is None)
-    if elsewhere is not None:
-        _note_elsewhere(script, elsewhere, report)
-    keys = set(sweep.keys) if sweep else set()
+    spread = nodes.node_edits(source.script, around.resources, gpus_per_task, report)
+    edits = [
+        *(sweep.edits if sweep else ()),
+        *spread.edits,
+        *_own_edits(source),
+        *_header_edits(source.script),
+    ]
+    if not spread.keeps_srun:
+        edits += rendezvous.rendezvous_edits(source.script, around.resources, per_node)
+    made = Command("", _moved(source, edits), has_code=not _goes_elsewhere(source, report))
+    edits += surroundings.site_edits(source.script, source.directory, is_login="l" in source.flags)
+    text, uses = _without_jobs(_tightened(applied(source.script.text, edits)), source.name)
+    keys = {*made.env, *(sweep.keys if sweep else ())}
     lines = ['cd "$CODE_SOURCE_PATH"'] if made.has_code else []
-    if spread.first_only:
-        lines.append('[ "$NODE_RANK" = 0 ] || exit 0')
-        report.note(
-            "first-node",
-            1,
-            "Without srun the script ran on the first of its nodes only; so does the command.",
-        )
+    lines += _of_nodes(source.script, text, spread, around, report)
     lines += sweep.prelude if sweep else []
     lines += _variables(text, source, around, keys, report)
-    lines += _foreign(source, made, keys | set(env), report)
+    lines += _foreign(source, made, keys, report)
+    lines += _arguments(source.script, report)
     lines += prelude.functions(uses | spread.uses, spread.gpus_per_task, around.resources.gpus_per_node or 0)
-    head = _options(text, source, keys | set(env))
-    made.text = "\n".join([*head, *lines, text]).strip("\n")
+    made.text = "\n".join([*tame.options(text, source.flags, keys | source.given), *lines, text]).strip("\n")
     return made
+
+
+def _of_nodes(script: Script, text: str, spread: NodeEdits, around: Surrounding, report: Report) -> list[str]:
+    """Return the lines by which each node does what it did."""
+    if spread.first_only:
+        report.note("first-node", 1, _ON_FIRST_WITH_SRUN if spread.keeps_srun else _ON_FIRST)
+        first = '[ "$NODE_RANK" = 0 ] || exit 0'
+        if not spread.keeps_srun:
+            return [first]
+        tasks = [around.line_for(name) or "" for name in ("SLURM_NTASKS", "SLURM_NTASKS_PER_NODE")]
+        return [first, *_NESTED, *tasks]
+    if around.resources.nodes == 1:
+        return []
+    for found in _VARYING.finditer(script.text):
+        report.warn(
+            "node-value",
+            script.line(found.start()),
+            f"{found[0].strip()} was found once, in the batch script; now every node finds its own. Where all"
+            " must agree, such as in a rendezvous id or a directory, use AIRFLOWS_SWEEP and AIRFLOWS_TRIAL.",
+        )
+    # Seeded alike, the nodes draw the same numbers.
+    return ["RANDOM=$MASTER_PORT"] if names.mentions(text, "RANDOM") else []
+
+
+def _arguments(script: Script, report: Report) -> list[str]:
+    """Return lines for the arguments that sbatch was given behind the script's name, which nobody knows."""
+    used = surroundings.arguments(script)
+    for reference in used:
+        report.warn(
+            "arguments",
+            script.line(reference.offset),
+            "The script takes arguments, which were given to sbatch behind its name. Write them behind"
+            " `set --` in the command.",
+        )
+    if not used:
+        return []
+    first = next((each.name for each in used if each.name.isdigit() and not each.has_default), None)
+    needs = (
+        [f': "${{{first}:?is not given: write the arguments behind set -- in the command}}"'] if first else []
+    )
+    return ["set --", *needs]
 
 
 def _own_edits(source: Source) -> list[Edit]:
@@ -126,7 +171,7 @@ def _own_edits(source: Source) -> list[Edit]:
     ]
     waits = [item for item in script.items if _is_bare_wait(item)]
     background = [item for item in _all_items(script.items) if item.background]
-    if len(waits) == 1 and len(background) == 1:
+    if len(waits) == 1 and len(background) == 1 and background[0] in script.items:
         # Bare `wait` succeeds whatever became of the program.
         edits.append(Edit(waits[0].start, waits[0].end, "wait $!"))
     return edits
@@ -148,16 +193,15 @@ def _all_items(items: Sequence[Item]) -> list[Item]:
     return list({id(item): item for item in found}.values())
 
 
-def _moved(exports: Mapping[str, tuple[Item, str]], source: Source, edits: list[Edit]) -> dict[str, str]:
+def _moved(source: Source, edits: list[Edit]) -> dict[str, str]:
     """Return the exports that go to env_variables, and drop them from the script."""
-    if "a" in source.flags or not all(is_free(name) for name in exports):
-        exports = {
-            name: pair
-            for name, pair in exports.items()
-            if pair[0].simple and all(is_free(each.name) for each in pair[0].simple.assigns)
-        }
+    exports = {
+        name: (item, value)
+        for name, (item, value) in surroundings.plain_exports(source.script).items()
+        if item.simple and all(is_free(each.name) and value.isprintable() for each in item.simple.assigns)
+    }
     edits += [removal(source.script.text, item.start, item.stop) for item, _ in exports.values()]
-    return {name: value for name, (_, value) in exports.items() if value.isprintable()}
+    return {name: value for name, (_, value) in exports.items()}
 
 
 def _header_edits(script: Script) -> list[Edit]:
@@ -170,6 +214,19 @@ def _header_edits(script: Script) -> list[Edit]:
     late = [found.span() for found in _DIRECTIVE.finditer(script.text, start)]
     outside = [span for span in late if not any(first <= span[0] < last for first, last in spans)]
     return edits + [Edit(*span) for span in outside]
+
+
+def _tightened(text: str) -> str:
+    """Return a script without more than one empty line between two commands."""
+    try:
+        script = parse(text)
+    except ParseError:
+        return text.strip("\n")
+    ends = [end_of(script, item) for item in script.items]
+    starts = [item.start for item in script.items]
+    gaps = zip([0, *ends], [*starts, len(text)], strict=True)
+    edits = [Edit(first, last, _GAP.sub("\n\n", text[first:last])) for first, last in gaps if first < last]
+    return applied(text, edits).strip("\n")
 
 
 def _without_jobs(text: str, name: str) -> tuple[str, set[str]]:
@@ -189,14 +246,19 @@ def _without_jobs(text: str, name: str) -> tuple[str, set[str]]:
     return _SUBMIT.sub(submitted, text), uses
 
 
-def _note_elsewhere(script: Script, item: Item, report: Report) -> None:
-    report.note(
-        "directory",
-        script.line(item.start),
-        "The script works in a directory of its own, so no code is snapshotted. For AI Runtime, and"
-        " to keep the"
-        " code as it is when a sweep starts, name the directory under code_source and leave the `cd` out.",
-    )
+def _goes_elsewhere(source: Source, report: Report) -> bool:
+    """Whether the script goes to a directory of its own before it does anything."""
+    item = None if source.has_chdir else surroundings.goes_elsewhere(source.script)
+    if item is not None:
+        report.note(
+            "directory",
+            source.script.line(item.start),
+            "The script works in a directory of its own, so no code is snapshotted. For AI Runtime,"
+            " and to keep"
+            " the code as it is when a sweep starts, name the directory under code_source and leave the `cd`"
+            " out.",
+        )
+    return item is not None
 
 
 # Variables
@@ -229,7 +291,7 @@ def _line_of(script: Script, name: str) -> int:
 def _foreign(source: Source, made: Command, given: set[str], report: Report) -> list[str]:
     """Return lines for variables that came from the environment in which sbatch was called."""
     found = surroundings.foreign(source.script, source.given | given)
-    opens = bool(surroundings.site_items(source.script)) or _reads_others(source.script)
+    opens = _reads_others(source.script)
     lines = []
     for name, reference in found.items():
         if name in ("USER", "LOGNAME"):
@@ -252,74 +314,11 @@ def _foreign(source: Source, made: Command, given: set[str], report: Report) -> 
 
 
 def _reads_others(script: Script) -> bool:
+    """Whether something that the script reads may set variables: modules, start-up files, other scripts."""
     for command in names.commands_of(script.items):
-        if isinstance(command, Simple) and command.words and command.words[0].text in ("source", ".", "eval"):
+        words = [word.text for word in command.words] if isinstance(command, Simple) else []
+        if words[:1] in (["source"], ["."]) and len(words) > 1 and words[1].endswith("bin/activate"):
+            continue
+        if words and words[0] in ("source", ".", "eval", *surroundings.MANAGERS):
             return True
     return False
-
-
-# Shell options
-
-
-def _options(text: str, source: Source, known: set[str]) -> list[str]:
-    """Return the lines that give the script the shell options it was written for.
-
-    A command runs under `set -euo pipefail`. A script of one program does as well under that as without.
-    """
-    wanted = "".join(flag for flag in source.flags if flag in "eux")
-    if not wanted and _is_tame(text, known | source.given):
-        return []
-    return ["set +euo pipefail", *([f"set -{wanted}"] if wanted else [])]
-
-
-def _is_tame(text: str, known: set[str]) -> bool:
-    """Whether a script behaves the same when it ends at the first failure."""
-    try:
-        script = parse(text)
-    except ParseError:
-        return False
-    if not script.items or not _all_known(script, known):
-        return False
-    *before, last = script.items
-    if not all(_is_plain(word) for item in script.items for word in surroundings.words_of(item)):
-        return False
-    if last.background or not isinstance(last.command, Simple):
-        return False
-    return all(map(_is_quiet, before))
-
-
-def _is_plain(word: Word) -> bool:
-    """Whether a word holds nothing that may be unset or fail: arithmetic, elements, commands."""
-    try:
-        parts = parts_of(word.text)
-    except (ParseError, ValueError):
-        return False
-    return all(
-        isinstance(part, Literal) or (isinstance(part, Variable) and part.subscript is None) for part in parts
-    )
-
-
-def _is_quiet(item: Item) -> bool:
-    simple = item.simple
-    if simple is None or item.background:
-        return False
-    has_output = any("$(" in assign.value.text or "`" in assign.value.text for assign in simple.assigns)
-    words = [word.text for word in simple.words]
-    if words[:1] == ["mkdir"]:
-        return "-p" in words
-    return not has_output and (not words or words[0] in _QUIET)
-
-
-def _all_known(script: Script, given: set[str]) -> bool:
-    """Whether all variables that a script uses are set when it uses them."""
-    known = given | _PLATFORM | surroundings.GIVEN
-    for command in names.commands_of(script.items):
-        known |= names.assigned(script.text, command)
-    return all(
-        reference.has_default or reference.name in known or _is_set(reference.name)
-        for reference in surroundings.references(script)
-    )
-
-
-def _is_set(name: str) -> bool:
-    return name.startswith("SLURM") and name != "SLURM_RESTART_COUNT"

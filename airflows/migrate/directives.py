@@ -148,26 +148,31 @@ def _read_line(number: int, rest: str, header: Header, report: Report) -> None:
 
 
 def split_line(text: str) -> tuple[list[str], str]:
-    """Return (words, problem) of what follows #SBATCH: quotes group, `#` outside of them ends the line."""
+    """Return (words, problem) of what follows #SBATCH.
+
+    Quotes group, `#` outside of them ends the line, and a backslash takes the next character as it is, but no
+    blank: tried with Slurm 22.05.
+    """
     words: list[str] = []
-    word: str | None = None
-    quote = ""
+    word, quote, escaped = "", "", False
     for char in text:
-        if quote:
-            quote, word = ("", word) if char == quote else (quote, (word or "") + char)
+        if escaped and not (char.isspace() and not quote):
+            word += char
+        elif char == "\\" and not escaped:
+            escaped = True
+            continue
+        elif quote:
+            quote, word = ("", word) if char == quote else (quote, word + char)
         elif char in "\"'":
-            quote, word = char, word or ""
+            quote = char
         elif char == "#":
             break
         elif char.isspace():
-            words += [] if word is None else [word]
-            word = None
+            words, word = [*words, word], ""
         else:
-            word = (word or "") + char
-    words += [] if word is None else [word]
-    if words and words[-1] == "\\":
-        words.pop()
-    return words, "a quote is not closed" if quote else ""
+            word += char
+        escaped = False
+    return [each for each in (*words, word) if each], "a quote is not closed" if quote else ""
 
 
 def _options(words: Sequence[str]) -> Iterator[tuple[str, str, str] | str]:
@@ -176,6 +181,8 @@ def _options(words: Sequence[str]) -> Iterator[tuple[str, str, str] | str]:
     while at < len(words):
         word = words[at]
         at += 1
+        if word == "--" and at == len(words):
+            return
         if word == "--" or not word.startswith("-") or word == "-":
             yield f"{word!r} is no option"
             return

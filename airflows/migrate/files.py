@@ -17,7 +17,19 @@ def train_text(tree: Mapping[str, Any], name: str) -> str:
         tree: what it holds.
         name: the script it comes from.
     """
-    return f"# From {_plain(name)}, by airflows migrate.\n{yamlio.dump(tree)}"
+    parts = [f"# From {_plain(name)}, by airflows migrate.\n"]
+    for key, value in tree.items():
+        parts.append(_block(key, value) if key == "command" else yamlio.dump({key: value}))
+    return "".join(parts)
+
+
+def _block(key: str, text: str) -> str:
+    """Return a text as a literal block, also with tabs and blanks at line ends, which scripts have."""
+    lines = text.split("\n")
+    is_plain = all(line.replace("\t", " ").isprintable() for line in lines)
+    if not is_plain or lines[0][:1] in ("", " ", "\t") or not lines[-1].strip():
+        return yamlio.dump({key: text})
+    return f"{key}: |-\n" + "".join(f"  {line}\n" if line else "\n" for line in lines)
 
 
 def sweep_text(tree: Mapping[str, Any], name: str) -> str:
@@ -35,6 +47,12 @@ def sweep_text(tree: Mapping[str, Any], name: str) -> str:
         else:
             parts.append(yamlio.dump({key: value}))
     return "".join(parts)
+
+
+def one_run(tree: Mapping[str, Any], backend: Mapping[str, Any]) -> list[str]:
+    """Return the lines of a sweep.yaml that runs a train.yaml once, with settings of a backend."""
+    name = str(tree["experiment_name"])[:64]
+    return [f"name: {name}", "base: train.yaml", "include: [{}]", f"backend: {_inline(backend)}"]
 
 
 def _plain(name: str) -> str:

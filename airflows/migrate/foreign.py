@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Protocol
 
-from airflows.migrate import prelude
+from airflows.migrate import prelude, tame
 from airflows.migrate.command import Command
 from airflows.migrate.directives import Header
 from airflows.migrate.facts import value
@@ -36,7 +36,7 @@ def foreign_command(whole: Whole, around: Surrounding, sweep: Sweeping | None) -
 def whole_command(whole: Whole, around: Surrounding, sweep: Sweeping | None) -> Command:
     """Return the command that is the script itself, all but its directives."""
     body = whole.text.split("\n")[whole.header.body - 1 :]
-    lines = ["set +euo pipefail", *_lines(whole, around, sweep)]
+    lines = [tame.PLAIN, *_lines(whole, around, sweep)]
     return Command("\n".join([*lines, *body]).strip("\n"))
 
 

@@ -12,14 +12,17 @@ from dataclasses import dataclass
 MAX_INDEX = 4_000_000
 
 _NO_LIMIT = frozenset({"unlimited", "infinite", "-1"})
-_TIME = re.compile(r"(?:(\d+)-(\d+)(?::(\d+))?(?::(\d+))?|(\d+)(?::(\d+))?(?::(\d+))?)", re.ASCII)
+_TIME = re.compile(r"(?:(\d+)-(\d*)(?::(\d+))?(?::(\d+))?|(\d+)(?::(\d+))?(?::(\d+))?)", re.ASCII)
 _MEMORY = re.compile(r"(\d+)([kmgt]?)b?", re.ASCII | re.IGNORECASE)
 _KIB = {"k": 1, "": 1 << 10, "m": 1 << 10, "g": 1 << 20, "t": 1 << 30}
 _COUNT = re.compile(r"(\d+)([km]?)", re.ASCII | re.IGNORECASE)
 _TIMES = {"": 1, "k": 1 << 10, "m": 1 << 20}
 _STEPS = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?", re.ASCII)
-_THROTTLE = re.compile(r"%(\d+)")
+_THROTTLE = re.compile(r"%(\d*)")
 _SIGNAL = re.compile(r"(?:([BR]{1,2}):)?(?:SIG)?([A-Z][A-Z0-9+]*|\d+)(?:@(\d+))?", re.ASCII)
+_SIGNALS = frozenset(
+    "HUP INT QUIT ABRT KILL ALRM TERM USR1 USR2 URG CONT STOP TSTP TTIN TTOU".split()  # noqa: SIM905
+)
 _GPU_TYPE = re.compile(r"[A-Za-z][\w.-]*", re.ASCII)
 _MAX_SIGNAL_SECONDS = 65535
 
@@ -33,7 +36,7 @@ def minutes(text: str) -> int | None:
         return None
     days, hours, of_hour, of_minute, *plain = found.groups()
     if days is not None:
-        parts = [int(days) * 24 + int(hours), int(of_hour or 0), int(of_minute or 0)]
+        parts = [int(days) * 24 + int(hours or 0), int(of_hour or 0), int(of_minute or 0)]
     else:
         given = [int(part) for part in plain if part is not None]
         parts = {1: [0, *given, 0], 2: [0, *given], 3: given}[len(given)]
@@ -51,9 +54,9 @@ def node_range(text: str) -> tuple[int, int] | None:
     """Return (least, most) of a node count."""
     ends = [_node_count(part) for piece in text.split(",") for part in piece.partition(":")[0].split("-")]
     counts = [end for end in ends if end is not None]
-    if len(counts) != len(ends) or not all(counts) or (len(counts) > 1 and counts[0] > counts[-1]):
+    if len(counts) != len(ends) or (len(counts) > 1 and counts[0] > counts[-1]):
         return None
-    return min(counts), max(counts)
+    return max(1, min(counts)), max(1, *counts)
 
 
 def _node_count(text: str) -> int | None:
@@ -62,7 +65,12 @@ def _node_count(text: str) -> int | None:
 
 
 def whole(text: str) -> int | None:
-    """Return a plain number."""
+    """Return a number from 1."""
+    found = _count_of(text)
+    return found or None
+
+
+def _count_of(text: str) -> int | None:
     return int(text) if re.fullmatch(r"\d{1,9}", text.strip(), re.ASCII) else None
 
 
@@ -100,11 +108,11 @@ def array(text: str) -> Array | None:
     plain = _THROTTLE.sub("", text).strip()
     if plain.startswith("[") and plain.endswith("]"):
         plain = plain[1:-1]
-    ranges = [_steps(piece) for piece in plain.split(",")]
+    ranges = [_steps(piece) for piece in plain.split(",") if piece.strip()]
     known = [each for each in ranges if each is not None]
-    if len(known) != len(ranges) or sum(map(len, known)) > MAX_INDEX:
+    if not known or len(known) != len(ranges) or sum(map(len, known)) > MAX_INDEX:
         return None
-    throttle = int(throttles[-1]) if throttles else 0
+    throttle = int(throttles[-1] or 0) if throttles else 0
     return Array(tuple(_joined(known)), throttle or None)
 
 
@@ -139,7 +147,7 @@ def gpus(text: str) -> tuple[int, str | None] | None:
         kind, _, number = piece.strip().partition("(")[0].rpartition(":")
         if not kind and _GPU_TYPE.fullmatch(number):
             kind, number = number, "1"
-        count = whole(number)
+        count = _count_of(number)
         if count is None or (kind and not _GPU_TYPE.fullmatch(kind)):
             return None
         total += count
@@ -149,6 +157,8 @@ def gpus(text: str) -> tuple[int, str | None] | None:
 
 def gpus_of_gres(text: str) -> tuple[int, str | None] | None:
     """Return (count, type) of the GPUs in a list of generic resources; (0, None) without GPUs."""
+    if not all(piece.strip() for piece in text.split(",")):
+        return None
     total, kinds = 0, []
     for piece in text.split(","):
         name, _, rest = piece.strip().partition(":")
@@ -166,5 +176,7 @@ def signal(text: str) -> tuple[str, int, bool] | None:
     """Return (name, seconds before the end, whether the batch shell alone gets it)."""
     found = _SIGNAL.fullmatch(text.strip().upper())
     if found is None or int(found[3] or 0) > _MAX_SIGNAL_SECONDS:
+        return None
+    if not found[2].isdigit() and found[2] not in _SIGNALS:
         return None
     return found[2], int(found[3] or 60), "B" in (found[1] or "")

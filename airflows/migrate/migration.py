@@ -37,6 +37,7 @@ class Migration:
         sweep: what the sweep.yaml holds, None without an array.
         train_text: the train.yaml.
         sweep_text: the sweep.yaml, empty without.
+        backend: the settings for Slurm, which the sweep.yaml has too.
         carried: the facts of the script.
         warnings: what could not be carried over as it is, by line.
         notes: choices that were made, and what to look at, by line.
@@ -46,6 +47,7 @@ class Migration:
     sweep: dict[str, Any] | None
     train_text: str
     sweep_text: str
+    backend: dict[str, Any]
     carried: dict[str, Any]
     warnings: tuple[Finding, ...]
     notes: tuple[Finding, ...]
@@ -103,7 +105,7 @@ class _Migrating:
 
     def _array(self) -> Array | None:
         directive = self.header.last("array")
-        if directive is None:
+        if directive is None or not directive.value:
             return None
         found = grammar.array(directive.value)
         if found is None:
@@ -122,12 +124,11 @@ class _Migrating:
     def made(self) -> Migration:
         site.remarks(self.header, self.resources, self.report)
         is_array = self.array is not None
-        backend = site.settings(self.header, self.resources, is_array=is_array, report=self.report)
+        settings = site.settings(self.header, self.resources, is_array=is_array, report=self.report)
         command, sweep = self._command()
+        backend = self._backend(settings, command)
         train = self._train(command, sweep)
-        tree = (
-            None if self.array is None or sweep is None else self._sweep(sweep, self.array, backend, command)
-        )
+        tree = None if self.array is None or sweep is None else self._sweep(sweep, self.array, backend)
         params = None if sweep is None else sweep.params
         self._note_choices(command)
         carried = facts.carried(self.header, self.resources, self.array, self.body, params, self.components)
@@ -136,6 +137,7 @@ class _Migrating:
             sweep=tree,
             train_text=files.train_text(train, self.name),
             sweep_text="" if tree is None else files.sweep_text(tree, self.name),
+            backend=backend,
             carried=carried,
             warnings=self.report.warnings,
             notes=self.report.notes,
@@ -289,26 +291,27 @@ class _Migrating:
         found = _IMAGE.fullmatch(image.replace("#", "/"))
         return found[1] if found else None
 
-    def _sweep(
-        self, sweep: Sweeping, array: Array, backend: Mapping[str, Any], command: Command
-    ) -> dict[str, Any]:
+    def _sweep(self, sweep: Sweeping, array: Array, backend: Mapping[str, Any]) -> dict[str, Any]:
         tree: dict[str, Any] = {
-            "name": re.sub(r"^[-_]+", "", self.job_name)[:64],
+            "name": self.job_name[:64],
             "base": "train.yaml",
             "space": space_of({f"env_variables.{name}": values for name, values in sweep.keys.items()}),
         }
         if array.throttle is not None:
             tree["limits"] = {"concurrent": array.throttle}
-        settings = dict(backend)
+        return {**tree, "backend": backend}
+
+    def _backend(self, settings: Mapping[str, Any], command: Command) -> dict[str, Any]:
+        """Return the settings for Slurm, with those that the command brings about."""
+        made = dict(settings)
         equivalent = self._equivalent()
         if equivalent:
-            settings["accelerators"] = {self.accelerator.kind: equivalent}
+            made["accelerators"] = {self.accelerator.kind: equivalent}
         if command.inherited:
-            settings["inherit"] = command.inherited
+            made["inherit"] = command.inherited
         if self._image() is not None:
-            settings["container"] = "pyxis"
-        tree["backend"] = settings
-        return tree
+            made["container"] = "pyxis"
+        return made
 
     def _equivalent(self) -> dict[str, Any]:
         """Return what stands on Slurm for the accelerator type, where that is not what the type says."""

@@ -35,12 +35,14 @@ class NodeEdits:
         uses: functions that the command needs: `each_task`, `first_node`.
         gpus_per_task: GPUs that srun gives each task alone, 0 for all of the node's.
         first_only: the whole script ran on the first node only.
+        keeps_srun: it goes on doing so, and starts the others by srun.
     """
 
     edits: list[Edit] = field(default_factory=list)
     uses: set[str] = field(default_factory=set)
     gpus_per_task: int = 0
     first_only: bool = False
+    keeps_srun: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +61,18 @@ def node_edits(script: Script, resources: Resources, gpus_per_task: int, report:
         gpus_per_task: of the directives, 0 when not given.
         report: gets the calls of srun that stay.
     """
-    made = NodeEdits()
+    editor = _Editor(script, resources, gpus_per_task, report)
     has_srun = False
     for item in script.items:
         inside = list(_commands(item))
-        for command in inside:
-            has_srun = _edit_srun(script, item, command, resources, gpus_per_task, made, report) or has_srun
+        edited = [editor.take_off(item, command) for command in inside if isinstance(command, Simple)]
+        has_srun = has_srun or any(edited)
         if resources.nodes > 1 and _ran_on_first_node(script, item, inside):
-            _wrap(script, item, made)
-    if resources.nodes > 1 and not has_srun:
-        made = NodeEdits(first_only=True)
-    return made
+            _wrap(script, item, editor.made)
+    if resources.nodes > 1 and (editor.made.keeps_srun or not has_srun):
+        # Either all of it runs everywhere, or it stays the batch script that it was.
+        return NodeEdits(first_only=True, keeps_srun=editor.made.keeps_srun)
+    return editor.made
 
 
 def _commands(item: Item) -> Iterator[Command]:
@@ -78,51 +81,56 @@ def _commands(item: Item) -> Iterator[Command]:
             yield from names.walk(command)
 
 
-def _edit_srun(
-    script: Script,
-    item: Item,
-    command: Command,
-    resources: Resources,
-    gpus_per_task: int,
-    made: NodeEdits,
-    report: Report,
-) -> bool:
-    """Take srun off a command; return whether it had one."""
-    words = [word.text for word in command.words] if isinstance(command, Simple) else []
-    srun = srun_of(words)
-    if srun is None or not isinstance(command, Simple):
-        return False
-    shape = _shape(srun, resources, gpus_per_task)
-    is_fed = any(redirect.op.startswith("<") for redirect in command.redirects)
-    if shape is None or srun.program >= len(words) or (shape.tasks > 1 and is_fed):
-        return _keep(script, command, report)
-    if shape.nodes < resources.nodes and item.background:
-        return _keep(script, command, report)
-    prefix = _environment_of(srun)
-    first = srun.start
-    if shape.tasks > 1 or shape.nodes < resources.nodes:
+@dataclass(slots=True)
+class _Editor:
+    script: Script
+    resources: Resources
+    gpus_per_task: int
+    report: Report
+    made: NodeEdits = field(default_factory=NodeEdits)
+
+    def take_off(self, item: Item, command: Simple) -> bool:
+        """Take srun off a command where that is right; return whether it has one."""
+        words = [word.text for word in command.words]
+        srun = srun_of(words)
+        if srun is None:
+            return False
+        shape = _shape(srun, self.resources, self.gpus_per_task)
+        if shape is None or srun.program >= len(words) or not self._may_go(shape, item, command):
+            self._keep(command)
+            return True
+        is_function = shape.tasks > 1 or shape.nodes < self.resources.nodes
         # A function cannot be what `exec` or `nohup` starts.
-        first = 0
-    if shape.tasks > 1:
-        made.uses.add("each_task")
-        made.gpus_per_task = max(made.gpus_per_task, shape.gpus_per_task)
-        prefix = f"each_task {shape.tasks} {prefix}"
-    if shape.nodes < resources.nodes:
-        made.uses.add("first_node")
-        prefix = f"first_node {prefix}"
-    made.edits.append(Edit(command.words[first].start, command.words[srun.program].start, prefix))
-    return True
+        first = 0 if is_function else srun.start
+        prefix = f"{self._functions(shape)}{_environment_of(srun)}"
+        self.made.edits.append(Edit(command.words[first].start, command.words[srun.program].start, prefix))
+        return True
 
+    def _may_go(self, shape: _Shape, item: Item, command: Simple) -> bool:
+        is_fed = any(redirect.op.startswith("<") for redirect in command.redirects)
+        is_one_of_several = shape.nodes < self.resources.nodes and item.background
+        return not is_one_of_several and not (shape.tasks > 1 and is_fed)
 
-def _keep(script: Script, command: Command, report: Report) -> bool:
-    report.note(
-        "srun-kept",
-        script.line(command.start),
-        "srun stays here, because it starts something else than the same on all nodes: the line"
-        " works on Slurm"
-        " only, on one node.",
-    )
-    return True
+    def _functions(self, shape: _Shape) -> str:
+        """Return what the program is called by."""
+        called = ""
+        if shape.nodes < self.resources.nodes:
+            self.made.uses.add("first_node")
+            called = "first_node "
+        if shape.tasks > 1:
+            self.made.uses.add("each_task")
+            self.made.gpus_per_task = max(self.made.gpus_per_task, shape.gpus_per_task)
+            called += f"each_task {shape.tasks} "
+        return called
+
+    def _keep(self, command: Simple) -> None:
+        self.made.keeps_srun = True
+        self.report.note(
+            "srun-kept",
+            self.script.line(command.start),
+            "srun stays here, because it starts something else than the same on all nodes. The line works on"
+            " Slurm only.",
+        )
 
 
 def _environment_of(srun: Srun) -> str:

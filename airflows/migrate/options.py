@@ -13,7 +13,7 @@ _LETTERS: Mapping[str, str] = {
     "H": "hold", "h": "help", "i": "input", "J": "job-name", "k": "no-kill", "L": "licenses",
     "M": "clusters", "m": "distribution", "N": "nodes", "n": "ntasks", "O": "overcommit", "o": "output",
     "p": "partition", "Q": "quiet", "q": "qos", "S": "core-spec", "s": "oversubscribe", "t": "time",
-    "u": "usage", "V": "version", "v": "verbose", "W": "wait", "w": "nodelist", "x": "exclude",
+    "V": "version", "v": "verbose", "W": "wait", "w": "nodelist", "x": "exclude",
 }  # fmt: skip
 _VALUED = """
     account acctg-freq array batch bb bbf begin chdir cluster-constraint clusters comment constraint
@@ -27,7 +27,7 @@ _VALUED = """
     time time-min tmp tres-bind tres-per-task uid umask wait-all-nodes wckey wrap
 """.split()  # noqa: SIM905
 _PLAIN = """
-    contiguous help hold ignore-pbs no-requeue overcommit oversubscribe parsable quiet reboot share
+    contiguous help hold ignore-pbs no-requeue overcommit oversubscribe parsable quiet reboot
     spread-job stepmgr test-only usage use-min-nodes verbose version wait
 """.split()  # noqa: SIM905
 _OPTIONAL = """
@@ -47,7 +47,7 @@ _PYXIS: Mapping[str, Takes] = {
     "container-entrypoint": "nothing", "no-container-entrypoint": "nothing",
     "container-writable": "nothing", "container-readonly": "nothing",
 }  # fmt: skip
-_SAME: Mapping[str, str] = {"tasks-per-node": "ntasks-per-node", "share": "oversubscribe"}
+_SAME: Mapping[str, str] = {"tasks-per-node": "ntasks-per-node"}
 PYXIS = frozenset(_PYXIS)
 
 

@@ -157,7 +157,7 @@ class _Outcome:
                 made.selectors.append((selector, self._stands_for(selector, values, made, taken)))
 
     def _stands_for(self, selector: Selector, values: list[str], made: ReadOff, taken: set[str]) -> str:
-        if len(set(values)) == 1 < len(values) and templates.quoted(values[0]) == values[0]:
+        if len(set(values)) == 1 < len(values):
             return values[0]
         split = templates.options_in(values) if selector.is_word else None
         if (

@@ -23,6 +23,49 @@ _HOSTFILE = re.compile(
     r"--?(?:hostfile|machinefile|hostlist)\b|\bhost_?file\b|\bPBS_NODEFILE\b", re.IGNORECASE
 )
 _SUBMIT = re.compile(r"(?:^|[;&|({`]|\bthen\b|\bdo\b|\belse\b|\bexec\b)\s*sbatch\s")
+# Of a whole line: what is looked for, its code, what is said.
+_IN_LINES: tuple[tuple[re.Pattern[str], str, str], ...] = (
+    (
+        _SCRATCH,
+        "scratch",
+        (
+            "Scratch directories are the site's. Data for a trial belongs where all backends see it, or"
+            " is copied by the command; what is to be kept goes to $AIRFLOWS_CHECKPOINT_DIR."
+        ),
+    ),
+    (
+        _COUNTS,
+        "array-count-env",
+        (
+            "The number and the bounds of the array are written into the command as they are now: when"
+            " the sweep gets other points, change them there."
+        ),
+    ),
+    (
+        _REQUEUE,
+        "self-requeue",
+        (
+            "airflows starts a trial again itself, so the call is replaced by one that ends the command"
+            " with exit status 1. Retries are max_retries of train.yaml and retry of sweep.yaml."
+        ),
+    ),
+    (
+        _SUBMIT,
+        "self-resubmit",
+        (
+            "A trial submits no jobs: the call is replaced by a message. A job that follows on itself is"
+            " a trial that is retried from its checkpoint; another job is a run of its own."
+        ),
+    ),
+    (
+        _HOSTFILE,
+        "hostfile",
+        (
+            "There is no file of hosts: the command runs once on every node, with NODE_RANK and"
+            " MASTER_ADDR. Start the processes with torchrun, or with a launcher that takes these."
+        ),
+    ),
+)
 _SLURM_COMMANDS = frozenset(
     "scancel squeue sacct sinfo sstat sbcast sgather sattach salloc sacctmgr scontrol strigger sprio".split()  # noqa: SIM905
 )
@@ -74,41 +117,9 @@ def _commands(item: Item) -> Iterator[Command]:
 
 
 def _remark_line(place: _Place, report: Report) -> None:
-    if _SCRATCH.search(place.text):
-        report.warn(
-            "scratch",
-            place.line,
-            "Scratch directories are the site's. Data for a trial belongs where all backends see it, or is"
-            " copied by the command; what is to be kept goes to $AIRFLOWS_CHECKPOINT_DIR.",
-        )
-    if _COUNTS.search(place.text):
-        report.warn(
-            "array-count-env",
-            place.line,
-            "The number and the bounds of the array are written into the command as they are now: when the"
-            " sweep gets other points, change them there.",
-        )
-    if _REQUEUE.search(place.text):
-        report.warn(
-            "self-requeue",
-            place.line,
-            "airflows starts a trial again itself, so the call is replaced by one that ends the command with"
-            " exit status 1. Retries are max_retries of train.yaml and retry of sweep.yaml.",
-        )
-    if _SUBMIT.search(place.text):
-        report.warn(
-            "self-resubmit",
-            place.line,
-            "A trial submits no jobs: the call is replaced by a message. A job that follows on itself is a"
-            " trial that is retried from its checkpoint; another job is a run of its own.",
-        )
-    if _HOSTFILE.search(place.text):
-        report.warn(
-            "hostfile",
-            place.line,
-            "There is no file of hosts: the command runs once on every node, with NODE_RANK and MASTER_ADDR."
-            " Start the processes with torchrun, or with a launcher that takes these.",
-        )
+    for pattern, kind, message in _IN_LINES:
+        if pattern.search(place.text):
+            report.warn(kind, place.line, message)
 
 
 def _remark_command(body: Body, command: Command, report: Report) -> None:
@@ -183,13 +194,15 @@ def _remark_step(body: Body, step: Step, report: Report) -> None:
             " one node.",
         )
     if program.container is not None:
-        report.warn(
-            "container",
-            line,
-            f"{program.container.runtime} must be there where the command runs. A container for all"
-            " backends is"
-            " environment.docker_image of train.yaml.",
+        runtime = program.container.runtime
+        message = (
+            "The image is environment.docker_image of train.yaml if it has an address; on Slurm"
+            " backend.container: pyxis runs it, and backend.container_mounts says what it sees."
+            if runtime == "pyxis"
+            else f"{runtime} must be there where the command runs. A container for all backends is"
+            " environment.docker_image of train.yaml."
         )
+        report.warn("container", line, message)
 
 
 def _remark_several(body: Body, report: Report) -> None:

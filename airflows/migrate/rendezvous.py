@@ -113,8 +113,8 @@ def _host_lists(script: Script) -> Iterator[Edit]:
             if assign.items is None or not _HOST_LIST.fullmatch(assign.value.text):
                 continue
             rest = script.text[: assign.start] + script.text[assign.end :]
-            uses = len(re.findall(rf"\b{assign.name}\b", rest))
-            first = len(re.findall(rf"\$\{{?{assign.name}(?:\[0\]\}}|\}}|\b(?!\[))", rest))
+            uses = len(re.findall(rf"\$\{{?[!#]?{assign.name}\b|\b{assign.name}\[", rest))
+            first = len(re.findall(rf"\$\{{{assign.name}(?:\[0\])?\}}|\${assign.name}\b(?!\[)", rest))
             if uses == first:
                 yield Edit(assign.value.start, assign.value.end, '("$MASTER_ADDR")')
 

@@ -68,7 +68,7 @@ class Report:
         self._add(self._notes, Finding(line, kind, message, directive))
 
     def _add(self, to: list[Finding], finding: Finding) -> None:
-        if not any(known.line == finding.line and known.kind == finding.kind for known in to):
+        if finding not in to:
             to.append(finding)
 
     def __iter__(self) -> Iterator[Finding]:

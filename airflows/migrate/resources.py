@@ -74,6 +74,17 @@ class _Given:
             )
         return value
 
+    def has(self, *names: str) -> bool:
+        """Whether one of these options is given."""
+        return last(self._directives, *names) is not None
+
+    def refuse(self, name: str, why: str) -> None:
+        """Report an option that is right by itself and that sbatch refuses."""
+        directive = last(self._directives, name)
+        if directive is not None:
+            message = f"sbatch refuses {directive.written}: {why}"
+            self._report.warn("invalid", directive.line, message, directive.option)
+
     def number(self, name: str) -> int | None:
         """Return the number that an option gives."""
         return self.read(name, grammar.whole)
@@ -89,7 +100,8 @@ def resources(directives: Sequence[Directive], report: Report) -> Resources:
     given = _Given(directives, report)
     least_most = given.read("nodes", grammar.node_range)
     tasks, per_node = given.number("ntasks"), given.number("ntasks-per-node")
-    nodes = least_most[0] if least_most else _nodes_of_tasks(tasks, per_node)
+    _check_together(given)
+    nodes = _nodes(least_most, tasks, per_node)
     gpu = _gpus(given, nodes, tasks, per_node)
     task_count = _tasks_per_node(nodes, tasks, per_node) or _tasks_of_gpus(given, gpu)
     cpus = given.number("cpus-per-task") or _cpus_of_tres(given)
@@ -107,8 +119,28 @@ def resources(directives: Sequence[Directive], report: Report) -> Resources:
     )
 
 
-def _nodes_of_tasks(tasks: int | None, per_node: int | None) -> int:
-    return -(-tasks // per_node) if tasks and per_node else 1
+def _check_together(given: _Given) -> None:
+    """Report options that sbatch refuses for the company they keep."""
+    memory = [name for name in ("mem", "mem-per-cpu", "mem-per-gpu") if given.has(name)]
+    if len(memory) > 1:
+        given.refuse(memory[-1], f"--{memory[0]} excludes it.")
+    has_gpus = given.has("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket", "tres-per-task")
+    in_all, nodes = given.read("gpus", grammar.gpus), given.read("nodes", grammar.node_range)
+    if in_all is not None and nodes is not None and in_all[0] < nodes[0]:
+        given.refuse("gpus", f"that is less than one for each of {nodes[0]} nodes.")
+    if given.has("mem-per-gpu") and not has_gpus:
+        given.refuse("mem-per-gpu", "no GPU is asked for.")
+    if given.has("gpus-per-task") and not given.has("ntasks", "gpus", "ntasks-per-node"):
+        given.refuse("gpus-per-task", "--ntasks or --gpus is missing.")
+
+
+def _nodes(least_most: tuple[int, int] | None, tasks: int | None, per_node: int | None) -> int:
+    """Return the least number of nodes: of a range, at least what the tasks need."""
+    for_tasks = -(-tasks // per_node) if tasks and per_node else 1
+    if least_most is None:
+        return for_tasks
+    least, most = least_most
+    return max(least, min(for_tasks, most))
 
 
 def _tasks_per_node(nodes: int, tasks: int | None, per_node: int | None) -> int | None:

@@ -41,6 +41,18 @@ _ONCE: Mapping[str, str] = {
 }
 
 
+_CHOICES: Mapping[str, frozenset[str]] = {
+    "exclusive": frozenset({"USER", "MCS", "TOPO"}),
+    "open-mode": frozenset({"APPEND", "TRUNCATE"}),
+    "mail-type": frozenset(
+        """
+        ALL ARRAY_TASKS BEGIN END FAIL INVALID_DEPEND NONE REQUEUE STAGE_OUT TIME_LIMIT TIME_LIMIT_50
+        TIME_LIMIT_80 TIME_LIMIT_90
+        """.split()  # noqa: SIM905
+    ),
+}
+
+
 def settings(header: Header, resources: Resources, *, is_array: bool, report: Report) -> dict[str, Any]:
     """Return what `backend` of a sweep.yaml takes of the directives, and report what is lost elsewhere.
 
@@ -54,7 +66,9 @@ def settings(header: Header, resources: Resources, *, is_array: bool, report: Re
     extra: list[str] = []
     for directive in _counting(header):
         name = directive.name
-        if name in _SETTINGS:
+        if not directive.value.isprintable():
+            _tell(directive, "it holds characters that are not printable.", report)
+        elif name in _SETTINGS and not set(directive.value) & set('"\\'):
             made[name] = directive.value
             _tell_kept(directive, f"backend.{name}", is_array=is_array, report=report)
         elif name in _ONCE:
@@ -99,12 +113,10 @@ def _tell_kept(directive: Directive, place: str, *, is_array: bool, report: Repo
             " sweep.yaml."
         )
     else:
-        name = place.removeprefix("backend.")
-        value = directive.value if name != "extra" else f"['{written(directive)}']"
         message = (
             f"{directive.written} means something to this cluster only, and a train.yaml holds for"
             " all backends."
-            f" To have it on Slurm write a sweep.yaml with backend: {{type: slurm, {name}: {value}}}."
+            f" It is {place} of a sweep.yaml, which `airflows sweep` runs."
         )
     report.warn(directive.name, directive.line, message, directive.option)
 
@@ -147,13 +159,26 @@ def _as_spelled(header: Header, kind: str) -> str:
     return kind
 
 
+def _remark_choices(header: Header, report: Report) -> None:
+    for directive in header.components[0]:
+        known = _CHOICES.get(directive.name)
+        given = {word.upper() for word in directive.value.split(",") if word}
+        if known is not None and not given <= known:
+            message = f"sbatch refuses {directive.written}: it takes {', '.join(sorted(known)).lower()}."
+            report.warn("invalid", directive.line, message, directive.option)
+
+
 def remarks(header: Header, resources: Resources, report: Report) -> None:
     """Report values that a train.yaml cannot hold exactly."""
+    _remark_choices(header, report)
     _remark_paths(header, report)
     _remark_amounts(header, resources, report)
     _remark_environment(header, report)
     signal = header.last("signal")
-    if signal is not None:
+    if signal is not None and grammar.signal(signal.value) is None:
+        message = f"sbatch refuses {signal.written}: it is no signal with a time."
+        report.warn("invalid", signal.line, message, signal.option)
+    elif signal is not None:
         report.warn(
             "signal",
             signal.line,

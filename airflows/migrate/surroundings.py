@@ -25,7 +25,7 @@ from airflows.migrate.shell.tree import (
 from airflows.migrate.shell.words import Inner, Part, Variable, literal, parts_of, parts_of_heredoc
 
 ON_SLURM = '[ -n "${SLURM_JOB_NODELIST:-}" ]'
-_MANAGERS = frozenset({"module", "ml", "conda", "mamba", "micromamba", "spack"})
+MANAGERS = frozenset({"module", "ml", "conda", "mamba", "micromamba", "spack"})
 _USES_MANAGER = re.compile(r"\$\((?:which\s+)?(?:\S*/)?(?:conda|mamba|micromamba|spack)\b|\bconda shell\.")
 _VENV = re.compile(r"(?:[^/~$].*/)?bin/activate", re.ASCII)
 _DEFAULTED = re.compile(r":?[-=+?]")
@@ -89,7 +89,7 @@ def _sets_up(command: Command) -> bool:
         return bool(command.assigns) and all(
             _USES_MANAGER.search(each.value.text) for each in command.assigns
         )
-    if words[0] in _MANAGERS:
+    if words[0] in MANAGERS:
         return "run" not in words[1:2]
     if words[0] in ("source", "."):
         return builtins.is_harmless(words) or "activate" in words[1:2]
@@ -252,20 +252,25 @@ def foreign(script: Script, given: Iterable[str]) -> dict[str, Reference]:
     for reference in references(script):
         name = reference.name
         is_named = (
-            name.isidentifier() and name not in known and not name.startswith(("SLURM", "SRUN_", "SBATCH_"))
+            name.isidentifier()
+            and name not in known
+            and not name.startswith(("SLURM", "SRUN_", "SBATCH_", "AIRFLOWS_", "MLFLOW_"))
         )
         if is_named and not reference.has_default and not _OPTIONAL.fullmatch(name):
             found.setdefault(name, reference)
     return found
 
 
-def arguments(script: Script) -> Reference | None:
-    """Return the first use of an argument of the script, such as `$1`; None without."""
-    for reference in references(script):
-        is_argument = (reference.name.isdigit() and reference.name != "0") or reference.name in ("@", "*")
-        if is_argument and not reference.in_function:
-            return None if _sets_arguments(script) else reference
-    return None
+def arguments(script: Script) -> list[Reference]:
+    """Return the uses of the script's own arguments, such as `$1`."""
+    if _sets_arguments(script):
+        return []
+    return [
+        reference
+        for reference in references(script)
+        if not reference.in_function
+        and ((reference.name.isdigit() and reference.name != "0") or reference.name in ("@", "*", "#"))
+    ]
 
 
 def _sets_arguments(script: Script) -> bool:
@@ -295,7 +300,7 @@ def goes_elsewhere(script: Script) -> Item | None:
             "umask",
             "date",
             "hostname",
-            *_MANAGERS,
+            *MANAGERS,
         ):
             is_site = item in site_items(script)
             if not is_site:
@@ -317,33 +322,37 @@ def plain_exports(script: Script) -> dict[str, tuple[Item, str]]:
 
     They may as well be set before the command starts.
     """
+    times = _times_assigned(script)
     found: dict[str, tuple[Item, str]] = {}
+    for item in script.items:
+        simple = item.simple
+        if simple is None or item.background or simple.redirects or not _is_harmless(simple):
+            break
+        values = {each.name: literal(each.value.text) for each in simple.assigns if each.items is None}
+        is_plain = len(values) == len(simple.assigns) and all(map(_is_plain_value, values.values()))
+        is_once = all(times[name] == 1 for name in values)
+        if [word.text for word in simple.words] == ["export"] and is_plain and is_once:
+            found |= {name: (item, value or "") for name, value in values.items()}
+    return found
+
+
+def _times_assigned(script: Script) -> dict[str, int]:
     times: dict[str, int] = {}
     for item in script.items:
         for pipeline in item.pipelines:
             for command in pipeline.commands:
                 for name in names.assigned(script.text, command):
                     times[name] = times.get(name, 0) + 1
-    for item in script.items:
-        simple = item.simple
-        if simple is None or item.background or simple.redirects:
-            break
-        words = [word.text for word in simple.words]
-        values = {each.name: literal(each.value.text) for each in simple.assigns if each.items is None}
-        if words == ["export"] and len(values) == len(simple.assigns):
-            if all(
-                value is not None and not value.startswith("~") and ":~" not in value
-                for value in values.values()
-            ):
-                found |= {name: (item, value or "") for name, value in values.items() if times[name] == 1}
-        elif any("$(" in each.value.text or "`" in each.value.text for each in simple.assigns) or words[
-            :1
-        ] not in ([], ["set"], ["echo"], ["ulimit"], ["umask"], ["date"], ["hostname"]):
-            break
-    whole = {id(item): item for item, _ in found.values()}
-    complete = {
-        key
-        for key, item in whole.items()
-        if item.simple and all(each.name in found for each in item.simple.assigns)
-    }
-    return {name: pair for name, pair in found.items() if id(pair[0]) in complete}
+    return times
+
+
+def _is_harmless(simple: Simple) -> bool:
+    """Whether a command starts no program that would see what is exported behind it."""
+    if any("$(" in each.value.text or "`" in each.value.text for each in simple.assigns):
+        return False
+    first = simple.words[0].text if simple.words else "export"
+    return first in ("export", "set", "echo", "ulimit", "umask", "date", "hostname")
+
+
+def _is_plain_value(value: str | None) -> bool:
+    return value is not None and not value.startswith("~") and ":~" not in value

@@ -101,14 +101,14 @@ def _settle_index(
     is_used = bool(users) or needs_index
     number = templates.by_number([str(index) for index in indices])
     if is_told and not is_used and not aliases:
-        made.prelude.append(f"unset {INDEX}")
+        made.prelude.append(f"unset {INDEX}  # the keys of the sweep take its place")
     elif is_told and not needs_index and not aliases and number and all(map(only_logs, users)):
-        made.prelude.append(f"{INDEX}={number}")
+        made.prelude.append(f"{INDEX}={number}  # for the log")
     else:
         _key_the_index(made, kept, indices, aliases, others)
     hidden = [name for name in made.keys if name in found.hidden or name not in found.keys]
     if hidden:
-        made.prelude.append(f"export -n {' '.join(hidden)}")
+        made.prelude.append(f"export -n {' '.join(hidden)}  # for this script only, as before")
 
 
 def _key_the_index(

@@ -232,7 +232,7 @@ def option_name(text: str) -> str:
     if re.fullmatch(r"[-+]{0,2}[A-Za-z][\w.-]*", text, re.ASCII) is None:
         return ""
     name = re.sub(r"\W", "_", text.lstrip("-+").rpartition(".")[2], flags=re.ASCII).upper()
-    return name if name[:1].isalpha() and len(name) <= _LONGEST_NAME and "SLURM" not in name else ""
+    return name if name[:1].isalpha() and 1 < len(name) <= _LONGEST_NAME and "SLURM" not in name else ""
 
 
 # Following

@@ -9,6 +9,7 @@ import shlex
 import sqlite3
 import sys
 
+import pyarrow.parquet
 import pytest
 import yaml
 
@@ -102,9 +103,23 @@ def test_results_can_be_narrowed_and_keep_their_ranks(swept, words, ranks):
     assert document["winner"]["rank"] == 1
 
 
-def test_parquet_says_what_it_needs(swept):
+def test_parquet(swept):
     assert "--to" in swept("results", "lr", "--format", "parquet").error
-    assert "pyarrow" in swept("results", "lr", "--format", "parquet", "--to", "r.parquet").error
+    path = swept.directory / "r.parquet"
+    assert swept("results", "lr", "--format", "parquet", "--to", path).status == 0
+    rows = pyarrow.parquet.read_table(path).to_pylist()
+    table = swept("results", "lr", "-o", "json").document["trials"]
+    assert [row["parameters.lr"] for row in rows] == [row["overrides"]["parameters.lr"] for row in table]
+
+
+def test_parquet_says_what_it_needs(swept, tmp_path):
+    (tmp_path / "pyarrow.py").write_text(
+        "raise ModuleNotFoundError(\"No module named 'pyarrow'\", name='pyarrow')"
+    )
+    path = tmp_path / "r.parquet"
+    told = swept("results", "lr", "--format", "parquet", "--to", path, env={"PYTHONPATH": str(tmp_path)})
+    assert "pyarrow" in told.error
+    assert not path.exists()
 
 
 def test_another_metric_needs_a_goal(swept):

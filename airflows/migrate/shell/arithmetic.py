@@ -24,6 +24,10 @@ class UnknownValueError(Exception):
     """The value depends on what is not known, or the expression is not understood."""
 
 
+class UnknownNumberError(UnknownValueError):
+    """The same of a number: it may be none at all, and then the whole command ends there."""
+
+
 class Variables(Protocol):
     """Where names get their values."""
 

@@ -12,6 +12,7 @@ from airflows.migrate.shell.expand import Expander
 from airflows.migrate.shell.memory import Listed, Memory
 from airflows.migrate.shell.parse import parse
 from airflows.migrate.shell.tree import Assign, Command, Function, ParseError, Redirect, Simple
+from airflows.migrate.shell.words import is_glob
 
 _INPUTS = frozenset({"<", "<<<", "<<", "<<-"})
 
@@ -99,6 +100,9 @@ class Desk:
         options = {letter for word in words[1:] if word.startswith("-") for letter in word[1:]}
         plain = [word for word in words[1:] if not word.startswith(("-", "+"))]
         if options - set("aAxrg") or any(word.startswith("+") for word in words):
+            raise UnknownValueError
+        if any(is_glob(assign.value.text) for assign in command.assigns if assign.items is None):
+            # Unlike in an assignment, braces mean several words here.
             raise UnknownValueError
         if plain and not options & set("aA"):
             # `export NAME` and its like say something about a variable that has its value already.

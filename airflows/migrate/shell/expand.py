@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from airflows.migrate.shell import arithmetic, patterns
-from airflows.migrate.shell.arithmetic import UnknownValueError
+from airflows.migrate.shell.arithmetic import UnknownNumberError, UnknownValueError
 from airflows.migrate.shell.memory import Listed, Memory
 from airflows.migrate.shell.tree import ParseError
 from airflows.migrate.shell.words import Inner, Literal, Part, Variable, parts_of, parts_of_heredoc
@@ -60,8 +60,11 @@ class Expander:
 
     def number(self, text: str) -> int:
         """Return the value of an arithmetic expression."""
-        plain = "".join(self._joined(part) for part in parts_of_heredoc(text.replace('"', "")))
-        return arithmetic.evaluate(plain, self)
+        try:
+            plain = "".join(self._joined(part) for part in parts_of_heredoc(text.replace('"', "")))
+            return arithmetic.evaluate(plain, self)
+        except UnknownValueError as exc:
+            raise UnknownNumberError from exc
 
     # Where arithmetic finds its variables
 

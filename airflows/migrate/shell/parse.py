@@ -215,25 +215,32 @@ class _Parser(Cursor):
     def _arith(self, close: int) -> Arith:
         start, text = self.at, self.text[self.at + 2 : close]
         self.at = close + 2
+        redirects, end = self._ending()
+        return Arith(start, end, text, redirects)
+
+    def _ending(self) -> tuple[tuple[Redirect, ...], int]:
+        """Read what a compound command's input and output are; return it and where the command ends."""
+        end = self.at
         redirects = self.redirects()
-        return Arith(start, self.at, text, redirects)
+        return redirects, redirects[-1].end if redirects else end
 
     def _subshell(self) -> Group:
         start = self.at
         self.at += 1
         body = self.items(frozenset())
-        if not self.text.startswith(")", self.at):
+        if not body or not self.text.startswith(")", self.at):
             self.fail(") is missing")
         self.at += 1
-        return Group(start, self.at, True, tuple(body), self.redirects())
+        redirects, end = self._ending()
+        return Group(start, end, True, tuple(body), redirects)
 
     def _group(self) -> Group:
         start = self.at
         self.at += 1
         body = self.items(frozenset("}"))
         self.expect("}")
-        end = self.at
-        return Group(start, end, False, tuple(body), self.redirects())
+        redirects, end = self._ending()
+        return Group(start, end, False, tuple(body), redirects)
 
     def _cond(self) -> Cond:
         start = self.at
@@ -243,7 +250,8 @@ class _Parser(Cursor):
             self.blank_lines()
             if self._is_cond_end():
                 self.at += 2
-                return Cond(start, self.at, tuple(words), self.redirects())
+                redirects, end = self._ending()
+                return Cond(start, end, tuple(words), redirects)
             word = self.word() or self._operator()
             words.append(word)
 
@@ -277,16 +285,16 @@ class _Parser(Cursor):
                 break
         if word not in ("else", "fi"):
             self.fail("fi is missing")
-        end = self.at
-        return If(start, end, tuple(branches), tuple(orelse), self.redirects())
+        redirects, end = self._ending()
+        return If(start, end, tuple(branches), tuple(orelse), redirects)
 
     def _while(self) -> While:
         start, word = self.at, self.word_ahead()
         self.at += len(word)
         test = self.items(frozenset({"do"}))
         body = self._do()
-        end = self.at
-        return While(start, end, word == "until", tuple(test), body, self.redirects())
+        redirects, end = self._ending()
+        return While(start, end, word == "until", tuple(test), body, redirects)
 
     def _do(self) -> tuple[Item, ...]:
         self.expect("do")
@@ -308,8 +316,8 @@ class _Parser(Cursor):
         words = self._for_words()
         self._pass_semicolon()
         body = self._do()
-        end = self.at
-        return For(start, end, found[0], words, body, self.redirects())
+        redirects, end = self._ending()
+        return For(start, end, found[0], words, body, redirects)
 
     def _for_words(self) -> tuple[Word, ...] | None:
         if re.match(r"in(?=[\s;]|$)", self.text[self.at : self.at + 3]) is None:
@@ -336,8 +344,8 @@ class _Parser(Cursor):
         self.at = close + 2
         self._pass_semicolon()
         body = self._do()
-        end = self.at
-        return CFor(start, end, parts[0], parts[1], parts[2], body, self.redirects())
+        redirects, end = self._ending()
+        return CFor(start, end, parts[0], parts[1], parts[2], body, redirects)
 
     def _case(self) -> Case:
         start = self.at
@@ -353,8 +361,8 @@ class _Parser(Cursor):
             self.blank_lines()
             if self.word_ahead() == "esac":
                 self.at += 4
-                end = self.at
-                return Case(start, end, word, tuple(arms), self.redirects())
+                redirects, end = self._ending()
+                return Case(start, end, word, tuple(arms), redirects)
             arms.append(self._arm())
 
     def _arm(self) -> Arm:

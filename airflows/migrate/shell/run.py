@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from airflows.migrate.shell import builtins, conditions, names
-from airflows.migrate.shell.arithmetic import UnknownValueError
+from airflows.migrate.shell.arithmetic import UnknownNumberError, UnknownValueError
 from airflows.migrate.shell.desk import Desk
 from airflows.migrate.shell.tree import (
     Arith,
@@ -68,6 +68,7 @@ class Machine(Desk):
         self._steps = 0
         self._depth = 0
         self._loops = 0
+        self._inside = 0
 
     # Lists
 
@@ -122,7 +123,9 @@ class Machine(Desk):
     def _forget(self, command: Command) -> None:
         for each in names.walk(command):
             if isinstance(each, Simple) and each.words:
-                self._forget_called([word.text for word in each.words])
+                words = [word.text for word in each.words]
+                self.exports |= names.exported(each.assigns, tuple(words))
+                self._forget_called(words)
         self.memory.forget(names.assigned(self.text, command))
 
     def _forget_called(self, words: list[str]) -> None:
@@ -157,14 +160,18 @@ class Machine(Desk):
                 self.has_effect = True
                 return None
         before = self._stdin
+        self._inside += 1
         try:
             self.redirected(command.redirects)
             return self._compound(command)
-        except UnknownValueError:
+        except UnknownValueError as exc:
             self.skip(command)
+            if isinstance(exc, UnknownNumberError) and self._inside > 1:
+                raise
             return None
         finally:
             self._stdin = before
+            self._inside -= 1
 
     def _compound(self, command: Command) -> bool | None:  # noqa: PLR0911 - one for each kind
         match command:
@@ -256,9 +263,11 @@ class Machine(Desk):
     def _simple(self, command: Simple) -> bool | None:
         try:
             return self._known_simple(command)
-        except UnknownValueError:
+        except UnknownValueError as exc:
             self._forget(command)
             self.has_effect = self.has_effect or bool(command.words) or bool(command.redirects)
+            if isinstance(exc, UnknownNumberError) and self._inside:
+                raise
             return None
 
     def _known_simple(self, command: Simple) -> bool | None:

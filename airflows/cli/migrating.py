@@ -1,0 +1,189 @@
+"""`migrate`: from a script for sbatch to a train.yaml, and a sweep.yaml for its array."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from airflows.cli.failure import SUCCEEDED
+from airflows.cli.table import one_line
+from airflows.cli.terminal import Session, Style
+from airflows.errors import ConflictError, SpecError
+
+if TYPE_CHECKING:
+    from airflows.migrate import Finding, Migration
+
+_MOST_BYTES = 4 << 20
+
+
+def migrate(
+    session: Session,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A script for sbatch.", readable=False)],
+    *,
+    to: Annotated[
+        Path | None, typer.Option("--to", metavar="DIR", help="Where to write; beside the script by default.")
+    ] = None,
+    accelerator: Annotated[
+        str | None,
+        typer.Option("--accelerator", metavar="TYPE", help="Accelerator type; the nearest by default."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over files that are there.")] = False,
+) -> int:
+    """Write train.yaml, and sweep.yaml for an array, from a Slurm batch script; list what is lost."""
+    from airflows.migrate import migrate as migrated  # noqa: PLC0415
+
+    script = file.expanduser()
+    text = _script(script)
+    beside = script.absolute().parent
+    target = to.expanduser() if to is not None else script.parent
+    made = migrated(
+        text,
+        name=script.name,
+        directory=str(beside),
+        root=os.path.relpath(beside, target.absolute()),
+        read=lambda path: _beside(beside / path),
+        accelerator=accelerator,
+    )
+    check(made, script)
+    written = _write(_texts(made), target, force=force)
+    session.answer(_document(made, written), _lines(made, written, script, session.style))
+    return SUCCEEDED
+
+
+def _script(path: Path) -> str:
+    """Return the text of a script.
+
+    Raises:
+        SpecError: it cannot be read, or is no text.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as exc:
+        message = f"The script cannot be read: {exc.strerror or exc}."
+        raise SpecError(message, file=str(path)) from exc
+    if len(content) > _MOST_BYTES:
+        message = "The script is larger than 4 MiB, which sbatch refuses too."
+        raise SpecError(message, file=str(path))
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as exc:
+        line = content.count(b"\n", 0, exc.start) + 1
+        message = "The script is no UTF-8 text."
+        raise SpecError(
+            message, file=str(path), line=line, hint="Convert it, for example with iconv."
+        ) from exc
+    if "\0" in text:
+        message = "This is no script: it holds null bytes."
+        raise SpecError(message, file=str(path))
+    return text
+
+
+def _beside(path: Path) -> str | None:
+    """Return what a file holds that the script names, None when that cannot be read."""
+    try:
+        if not path.is_file() or path.stat().st_size > _MOST_BYTES:
+            return None
+        return path.read_bytes().decode()
+    except (OSError, ValueError):
+        return None
+
+
+def check(made: Migration, script: Path) -> None:
+    """Read the files as they would be written, before they are.
+
+    Raises:
+        SpecError: airflows itself would refuse them.
+    """
+    from airflows.sweepfile import load_sweep  # noqa: PLC0415
+    from airflows.train import load_train  # noqa: PLC0415
+    from airflows.vetting import validate_points  # noqa: PLC0415
+
+    with tempfile.TemporaryDirectory(prefix="airflows-") as aside:
+        _write(_texts(made), Path(aside), force=True)
+        try:
+            load_train(Path(aside, "train.yaml"))
+            if made.sweep is not None:
+                validate_points(load_sweep(Path(aside, "sweep.yaml"), backend="local"))
+            _check_backend(made.backend)
+        except SpecError as exc:
+            message = f"What the script asks for cannot be written: {exc.message}"
+            raise SpecError(message, file=str(script), field=exc.field, hint=exc.hint) from exc
+
+
+def _check_backend(settings: Mapping[str, object]) -> None:
+    from pydantic import ValidationError  # noqa: PLC0415
+
+    from airflows.backends.registry import settings_model  # noqa: PLC0415
+
+    try:
+        settings_model("slurm").model_validate(settings)
+    except ValidationError as exc:
+        first = exc.errors(include_url=False)[0]
+        field = ".".join(["backend", *map(str, first["loc"])])
+        message = f"{first['msg']}."
+        raise SpecError(message, field=field) from exc
+
+
+def _texts(made: Migration) -> dict[str, str]:
+    texts = {"train.yaml": made.train_text}
+    return texts if made.sweep is None else {**texts, "sweep.yaml": made.sweep_text}
+
+
+def _write(texts: Mapping[str, str], target: Path, *, force: bool) -> list[Path]:
+    """Write the files; nothing is written when one of them would replace another text.
+
+    Raises:
+        ConflictError: it would, and nobody said --force.
+    """
+    paths = {target / name: text for name, text in texts.items()}
+    there = [str(path) for path, text in paths.items() if os.path.lexists(path) and _beside(path) != text]
+    if there and not force:
+        message = f"{' and '.join(there)} {'is' if len(there) == 1 else 'are'} there already."
+        raise ConflictError(message, hint="Say --force to write over, or --to DIR for another place.")
+    target.mkdir(parents=True, exist_ok=True)
+    for path, text in paths.items():
+        path.write_text(text, encoding="utf-8")
+    return list(paths)
+
+
+def _document(made: Migration, written: Sequence[Path]) -> dict[str, object]:
+    return {
+        "files": [str(path) for path in written],
+        "train": made.train,
+        "sweep": made.sweep,
+        "backend": made.backend,
+        "carried": made.carried,
+        "warnings": [finding.document() for finding in made.warnings],
+        "notes": [finding.document() for finding in made.notes],
+    }
+
+
+def _lines(made: Migration, written: Sequence[Path], script: Path, style: Style) -> list[str]:
+    from airflows.migrate import one_run  # noqa: PLC0415
+
+    lines = [f"wrote {path}" for path in written]
+    lines += _findings(made.warnings, "Not carried over as it is:", "yellow", script, style)
+    lines += _findings(made.notes, "To look at:", "cyan", script, style)
+    if made.sweep is not None:
+        return [*lines, "", f"Try it: airflows sweep {written[1]} --dry-run"]
+    lines += ["", style.paint("On Slurm with the same settings, as a sweep.yaml beside it:", "bold")]
+    lines += [f"  {line}" for line in one_run(made.train, made.backend)]
+    return [*lines, "", f"Try it: airflows run -f {written[0]} --dry-run"]
+
+
+def _findings(findings: Sequence[Finding], title: str, look: str, script: Path, style: Style) -> list[str]:
+    if not findings:
+        return []
+    return [
+        "",
+        style.paint(title, "bold"),
+        *(
+            f"  {style.paint(f'{script.name}:{each.line}', look)} {each.kind}: {one_line(each.message)}"
+            for each in findings
+        ),
+    ]
