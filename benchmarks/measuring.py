@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ import yaml
 
 AIRFLOWS = str(Path(sys.executable).parent / "airflows")
 SLOTS = 2
+_LOOK_S = 0.1
 TRACKING: Mapping[str, Mapping[str, str]] = {"without MLflow": {"uri": "none"}, "with MLflow": {}}
 
 
@@ -26,7 +29,7 @@ class Measured:
 
     Attributes:
         seconds: from start to end, the interpreter's start included.
-        peak_mb: most memory the process held at once, in MB of 10^6 bytes.
+        peak_mb: most memory the process itself held at once, without its children, in MB of 10^6 bytes.
     """
 
     seconds: float
@@ -44,14 +47,41 @@ def measure(command: Sequence[str], env: Mapping[str, str] | None = None, stdin:
         given.seek(0)
         began = time.perf_counter()
         process = subprocess.Popen(command, env=env, stdin=given, stdout=output, stderr=output)
-        _, status, usage = os.wait4(process.pid, 0)
+        with _watching(process.pid) as high_water_mb:
+            process.wait()
         seconds = time.perf_counter() - began
-        process.returncode = os.waitstatus_to_exitcode(status)
         output.seek(0)
         printed = output.read()
     if process.returncode != 0:
         sys.exit(f"{' '.join(command)} ended with {process.returncode}:\n{printed[-4000:]}")
-    return Measured(seconds, usage.ru_maxrss * 1024 / 1e6)
+    return Measured(seconds, max(high_water_mb, default=0.0))
+
+
+@contextlib.contextmanager
+def _watching(pid: int) -> Iterator[list[float]]:
+    """Ask now and then: the rusage of a process that has ended counts its children too."""
+    seen: list[float] = []
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(_LOOK_S):
+            with contextlib.suppress(OSError):
+                seen.append(_high_water_mb(pid))
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        watcher.join()
+
+
+def _high_water_mb(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024 / 1e6
+    return 0.0
 
 
 def environment(home: Path) -> dict[str, str]:

@@ -20,11 +20,13 @@ from typing import Any
 from airflows.tracking.contract import NoTracker, Tracker
 from airflows.tracking.loading import load
 from airflows.tracking.records import EndedRun, OpenedSweep, Reading, SweepEnd, SweepRun, TrialRun
+from airflows.tracking.service import ServiceTracker
 from airflows.tracking.tracker import MlflowTracker
 from airflows.tracking.trouble import RunsMissingError, TrackingRefusedError, asking
 from airflows.tracking.uris import OFF, choose_uri, embedded_uri, is_sqlite, shown_uri, sqlite_path
 
 __all__ = [
+    "OFF",
     "EndedRun",
     "MlflowTracker",
     "NoTracker",
@@ -48,6 +50,7 @@ def open_tracker(
     home: Path,
     *,
     on_network: bool = False,
+    is_service: bool = False,
     environment: Mapping[str, str] = os.environ,
     clock: Callable[[], float] = time.time,
 ) -> Tracker:
@@ -56,6 +59,7 @@ def open_tracker(
     Args:
         uri: the sweep's `tracking.uri`; None is `MLFLOW_TRACKING_URI`, else the embedded store.
         home: `$AIRFLOWS_HOME`, where the embedded store lies.
+        is_service: the runs of trials are made by the service that the trials run on.
         on_network: the embedded store lies on a network file system, where SQLite's WAL does not work.
         environment: where MLflow's variables are looked up.
         clock: seconds since the epoch, UTC.
@@ -72,7 +76,8 @@ def open_tracker(
         return MlflowTracker(chosen, _sqlite_runs(chosen, home, wal=not on_network), clock, environment)
     with asking(chosen):
         client = load("airflows.tracking.client")
-    return MlflowTracker(chosen, client.ClientRuns(chosen, _user()), clock, environment)
+    kind = ServiceTracker if is_service else MlflowTracker
+    return kind(chosen, client.ClientRuns(chosen, _user()), clock, environment)
 
 
 def _sqlite_runs(uri: str, home: Path, *, wal: bool) -> Any:

@@ -6,6 +6,7 @@ Imports MLflow: loaded late.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -28,6 +29,16 @@ _PARAMS_IN_BATCH = 100
 _AT_ONCE = 8
 
 
+def _remember_credentials(client: Any) -> None:
+    """Let a client look for its credentials once.
+
+    MLflow looks for them before each request to Databricks, and the SDK asks the workspace where its login
+    page is each time. What is found names the workspace; tokens that run out are renewed by the SDK.
+    """
+    store = client._tracking_client.store  # noqa: SLF001 - there is no other way
+    store.get_host_creds = cache(store.get_host_creds)
+
+
 class ClientRuns:
     """The runs of any store that MLflow's client can reach. A call is a request or a few."""
 
@@ -36,6 +47,8 @@ class ClientRuns:
         self._user = user
         with asking(uri):
             self._client: Any = MlflowClient(tracking_uri=uri)
+            if uri.startswith("databricks"):
+                _remember_credentials(self._client)
 
     def ping(self) -> None:
         """Return when the store answers."""
@@ -56,6 +69,22 @@ class ClientRuns:
     def create(self, experiment_id: str, runs: Sequence[NewRun]) -> list[str]:
         """Make runs, status RUNNING; return their ids in order."""
         return list(self._each(lambda run: self._create(experiment_id, run), runs))
+
+    def adopt(self, run_id: str, run: NewRun) -> None:
+        """Set tags and params of a run that somebody else made, in one request where that is possible."""
+        tags = [RunTag(key, value) for key, value in run.tags.items()]
+        most = _PARAMS_IN_BATCH - len(tags)
+        first = [Param(key, value) for key, value in list(run.params.items())[:most]]
+        with asking(self._uri):
+            try:
+                self._client.log_batch(run_id, params=first, tags=tags)
+            except MlflowException as exc:
+                # The program may have logged a param of that name with another value.
+                if not is_refusal(exc):
+                    raise
+                self._client.log_batch(run_id, tags=tags)
+            else:
+                self._log_params(run_id, dict(list(run.params.items())[most:]))
 
     def complete(self, run_id: str, run: NewRun) -> None:
         """Log what a run may lack whose making was cut short."""
@@ -140,7 +169,8 @@ class ClientRuns:
     def _end(self, end: RunEnd) -> None:
         if end.tags:
             self._client.log_batch(end.run_id, tags=[RunTag(key, value) for key, value in end.tags.items()])
-        self._client.set_terminated(end.run_id, end.status, end.end_ms)
+        if end.status:
+            self._client.set_terminated(end.run_id, end.status, end.end_ms)
 
     def _search(self, experiment_id: str, wanted: str) -> Iterator[Any]:
         token: str | None = None

@@ -50,6 +50,15 @@ class Tracker(Protocol):
             uncertain: a driver may have died between making a run and writing its id down: look first.
         """
 
+    def adopt(self, run_id: str, trial: TrialRun, *, earlier: str = "") -> None:
+        """Make a run that a service made for an attempt known as the trial's: tags, params, parent.
+
+        Args:
+            run_id: the service's run.
+            trial: whose it is.
+            earlier: the run of the attempt before, empty for none.
+        """
+
     def reopen(self, run_ids: Sequence[str]) -> None:
         """Set runs of trials that are taken up again to RUNNING."""
 
@@ -102,6 +111,9 @@ class NoTracker:
     def create_runs(self, trials: Sequence[TrialRun], *, uncertain: bool) -> Mapping[int, str]:
         """Make nothing."""
         return {}
+
+    def adopt(self, run_id: str, trial: TrialRun, *, earlier: str = "") -> None:
+        """Do nothing."""
 
     def reopen(self, run_ids: Sequence[str]) -> None:
         """Do nothing."""

@@ -1,30 +1,30 @@
-"""Making an MLflow store in an SQLite file: all at once or not at all, whoever comes first.
+"""Seeing to an MLflow store in an SQLite file: made all at once or not at all, whoever comes first.
 
-The driver does this before any job starts, so that jobs find a finished file. Imports MLflow: loaded late.
+The driver does this before any job starts, so that jobs find a finished file. What MLflow itself must do, a
+process of its own does: MLflow with all its packages holds 220 MB, and takes more than a second to import.
 """
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import fcntl
-import os
+import re
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from mlflow.store.db import utils as db
-from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
-from sqlalchemy import create_engine, event
-
-from airflows.tracking.trouble import TrackingRefusedError, asking
+from airflows.errors import MissingExtraError, TrackingUnavailableError
+from airflows.tracking.loading import quiet_environment
+from airflows.tracking.trouble import TrackingRefusedError, asking, last_words, sqlite_hint
 from airflows.tracking.uris import sqlite_uri
 
 _UPGRADE_TIMEOUT_S = 600
+_REVISION = re.compile(r"^(revision|down_revision)(?:\s*:[^=]*)?\s*=\s*(.+)$", re.MULTILINE)
 
 
 def prepare(path: Path, artifacts: Path, *, wal: bool, ours: bool) -> None:
@@ -47,7 +47,7 @@ def prepare(path: Path, artifacts: Path, *, wal: bool, ours: bool) -> None:
             with _alone(path):
                 if not _has_tables(path):
                     _create(path, artifacts)
-        found = _revision(uri)
+        found = _revision(path)
         if found != _head():
             _migrate(path, found, ours=ours)
         if ours:
@@ -67,76 +67,78 @@ def _alone(path: Path) -> Iterator[None]:
 
 
 def _create(path: Path, artifacts: Path) -> None:
-    """Make the tables aside and rename, so that a crash amid MLflow's migrations leaves no half a store."""
-    made = path.with_name(f"{path.name}.new")
-    for suffix in ("", "-journal", "-wal", "-shm"):
-        made.with_name(made.name + suffix).unlink(missing_ok=True)
-    uri = sqlite_uri(made)
-    engine = SqlAlchemyStore._get_or_create_engine(uri)  # noqa: SLF001 - before the store uses it
-    event.listen(engine, "connect", _on_connect_in_haste)
-    engine.dispose()
-    SqlAlchemyStore(uri, str(artifacts))  # type: ignore[no-untyped-call]
-    engine.dispose()
-    SqlAlchemyStore._engine_map.pop(uri, None)  # noqa: SLF001 - MLflow keeps engines for ever otherwise
-    with made.open("rb+") as file:
-        os.fsync(file.fileno())
-    made.replace(path)
+    done = _mlflow("airflows.tracking.making", str(path), str(artifacts))
+    if done.returncode:
+        message = f"the MLflow store {path} could not be made: {last_words(done.stderr)}"
+        raise TrackingUnavailableError(message, hint=sqlite_hint(done.stderr))
 
 
-def _on_connect_in_haste(connection: Any, _record: Any) -> None:
-    # Sixty migrations, each waiting for the disk several times, in a file that nobody has yet.
-    connection.execute("PRAGMA synchronous=OFF")
-    connection.execute("PRAGMA journal_mode=MEMORY")
+def _mlflow(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a module in which MLflow is imported."""
+    return subprocess.run(
+        # Without the working directory in the path, where a file may have the name of a package.
+        [sys.executable, "-P", "-W", "ignore", "-m", module, *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=_UPGRADE_TIMEOUT_S,
+        env=quiet_environment(),
+    )
 
 
-def _head() -> str | None:
-    # Without an address the configuration only names the directory of the migrations.
-    config = db._get_alembic_config(db_url="")  # type: ignore[no-untyped-call]  # noqa: SLF001
-    return ScriptDirectory.from_config(config).get_current_head()
+@cache
+def _revisions() -> Mapping[str, tuple[str, ...]]:
+    """Return the revisions of MLflow's schema, each with those before it, read off its migrations' files."""
+    found = find_spec("mlflow")
+    if found is None or not found.submodule_search_locations:
+        message = "MLflow is not installed."
+        raise MissingExtraError(message, hint="Run: pip install mlflow-skinny")
+    files = Path(found.submodule_search_locations[0], "store", "db_migrations", "versions").glob("*.py")
+    revisions: dict[str, tuple[str, ...]] = {}
+    for file in files:
+        named = {name: ast.literal_eval(value) for name, value in _REVISION.findall(file.read_text("utf-8"))}
+        if "revision" not in named:
+            continue
+        before = named.get("down_revision")
+        revisions[named["revision"]] = before if isinstance(before, tuple) else (before,) if before else ()
+    return revisions
 
 
-def _revision(uri: str) -> str | None:
-    engine = create_engine(uri)
-    try:
-        with engine.connect() as connection:
-            return MigrationContext.configure(connection).get_current_revision()
-    finally:
-        engine.dispose()
+def _head() -> str:
+    revisions = _revisions()
+    (head,) = revisions.keys() - {before for all_before in revisions.values() for before in all_before}
+    return head
+
+
+def _revision(path: Path) -> str | None:
+    with contextlib.closing(sqlite3.connect(path, timeout=20)) as connection:
+        try:
+            found = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+        except sqlite3.OperationalError as exc:
+            if "no such table" in str(exc):
+                return None
+            raise
+    return found[0] if found else None
 
 
 def _migrate(path: Path, found: str | None, *, ours: bool) -> None:
     uri = sqlite_uri(path)
-    if not _is_known(found):
+    if found not in _revisions():
         message = f"the MLflow store {path} was written by a newer MLflow than the one installed here."
         raise TrackingRefusedError(message, hint="Install that MLflow, or choose another tracking.uri.")
     if not ours:
         message = f"the MLflow store {path} has the schema of an older MLflow."
         raise TrackingRefusedError(message, hint=f"Make a copy, then run: mlflow db upgrade {uri}")
     with _alone(path):
-        if _revision(uri) == _head():
+        if _revision(path) == _head():
             return
         _back_up(path, path.with_name(f"{path.name}.{found}"))
-        # The command, not its function: it is MLflow's public way and keeps its log to itself.
-        done = subprocess.run(
-            [sys.executable, "-m", "mlflow", "db", "upgrade", uri],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=_UPGRADE_TIMEOUT_S,
-            env={**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"},
-        )
+        # MLflow's public way.
+        done = _mlflow("mlflow", "db", "upgrade", uri)
         if done.returncode:
-            last = next(
-                (line for line in reversed(done.stderr.splitlines()) if line.strip()), "no reason given"
-            )
-            message = f"the MLflow store {path} could not be migrated: {last}"
+            message = f"the MLflow store {path} could not be migrated: {last_words(done.stderr)}"
             raise TrackingRefusedError(message, hint=f"A copy from before is {path.name}.{found} beside it.")
-
-
-def _is_known(revision: str | None) -> bool:
-    config = db._get_alembic_config(db_url="")  # type: ignore[no-untyped-call]  # noqa: SLF001
-    scripts = ScriptDirectory.from_config(config)
-    return revision in {script.revision for script in scripts.walk_revisions()}
 
 
 def _back_up(path: Path, copy: Path) -> None:

@@ -19,6 +19,11 @@ _DEFAULTS = {
 }
 
 
+def quiet_environment() -> dict[str, str]:
+    """Return this environment for a process that imports MLflow."""
+    return _DEFAULTS | os.environ
+
+
 def load(module: str) -> Any:
     """Return a module of MLflow or one that imports MLflow, imported without its chatter."""
     for name, value in _DEFAULTS.items():

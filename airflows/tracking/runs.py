@@ -25,7 +25,10 @@ class NewRun:
 
 @dataclass(frozen=True, slots=True)
 class RunEnd:
-    """A run to be ended: `status` is FINISHED, FAILED or KILLED; the tags are set with it."""
+    """A run to be ended: `status` is FINISHED, FAILED or KILLED; the tags are set with it.
+
+    An empty status sets the tags alone: whoever made the run ends it.
+    """
 
     run_id: str
     status: str
@@ -52,6 +55,9 @@ class Runs(Protocol):
 
     def create(self, experiment_id: str, runs: Sequence[NewRun]) -> list[str]:
         """Make runs, status RUNNING; return their ids in order."""
+
+    def adopt(self, run_id: str, run: NewRun) -> None:
+        """Set tags and params of a run that somebody else made."""
 
     def complete(self, run_id: str, run: NewRun) -> None:
         """Log what a run may lack whose making was cut short; nothing where runs are made at once."""

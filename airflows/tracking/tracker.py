@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from airflows.errors import AirflowsError
@@ -15,6 +16,8 @@ from airflows.tracking.runs import FoundRun, NewRun, RunEnd, Runs
 from airflows.tracking.trouble import RunsMissingError
 from airflows.tracking.uris import job_variables, shown_uri
 
+EARLIER = "airflows.earlier_run"
+"""Tag of a run that a service made: the run of the attempt before."""
 _MOST_MESSAGE_CHARACTERS = 500
 _FEW = 20
 _SWEEP_ROLE, _TRIAL_ROLE = "sweep", "trial"
@@ -81,6 +84,17 @@ class MlflowTracker:
             if flat[number].artifact:
                 self._store_artifact(run_id, params.ARTIFACT, flat[number].artifact)
         return ids
+
+    def adopt(self, run_id: str, trial: TrialRun, *, earlier: str = "") -> None:
+        """Make a run that a service made known as a trial's; see `Tracker`."""
+        flat = params.flatten(trial.overrides, trial.parameters)
+        new = self._new_run(trial, flat.values)
+        left_out = {"mlflow.source.name", "airflows.state"}
+        tags = {name: value for name, value in new.tags.items() if name not in left_out}
+        tags |= {EARLIER: earlier} if earlier else {}
+        self._runs.adopt(run_id, replace(new, tags=tags))
+        if flat.artifact:
+            self._store_artifact(run_id, params.ARTIFACT, flat.artifact)
 
     def reopen(self, run_ids: Sequence[str]) -> None:
         """Set runs of trials that are taken up again to RUNNING."""

@@ -39,6 +39,7 @@ _INNER = (
     re.compile(r"Connection(?:Pool)?\(host=.*?\): ([^\"]+?)\.?[\"')]*$"),
     re.compile(r"\(psycopg\w*\.\w+\) (.+)"),
 )
+_EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit): *(.*)$", re.MULTILINE)
 _SQLITE_HINTS = {
     "locked": "Another process keeps it locked; see who has it open, then try again.",
     "readonly": "It is read-only for you; set AIRFLOWS_HOME to a directory you can write.",
@@ -104,14 +105,26 @@ def translated(exc: Exception, uri: str) -> AirflowsError:
     if "unsupported URI" in text:
         message = f"MLflow does not know this kind of store: {where}."
         return TrackingRefusedError(message, hint="Use an http(s) address, databricks, or a database URL.")
-    if code in _REFUSALS and not is_lock(text):
+    if (code in _REFUSALS or _is_mistaken(exc)) and not is_lock(text):
         hint = _refusal_hint(code)
         return TrackingRefusedError(f"MLflow at {where} refused: {text}", hint=hint)
     if is_sqlite(uri):
-        hint = next((hint for word, hint in _SQLITE_HINTS.items() if word in text), None)
-        return TrackingUnavailableError(f"MLflow's store {where} cannot be used: {text}", hint=hint)
+        return TrackingUnavailableError(
+            f"MLflow's store {where} cannot be used: {text}", hint=sqlite_hint(text)
+        )
     hint = "Check the address and that the server is up."
     return TrackingUnavailableError(f"MLflow at {where} did not answer: {text}", hint=hint)
+
+
+def last_words(stderr: str) -> str:
+    """Return what a Python process said last: its exception without the traceback."""
+    found = _EXCEPTION.findall(stderr) or [line for line in stderr.splitlines() if line.strip()]
+    return _sentence(found[-1] if found else "no reason given")
+
+
+def sqlite_hint(text: str) -> str | None:
+    """Return what to do about what SQLite said."""
+    return next((hint for word, hint in _SQLITE_HINTS.items() if word in text), None)
 
 
 def is_gone(exc: Exception) -> bool:
@@ -127,6 +140,13 @@ def is_refusal(exc: Exception) -> bool:
 def is_lock(text: str) -> bool:
     """Whether SQLite's words say that another process was writing."""
     return "database is locked" in text
+
+
+def _is_mistaken(exc: Exception) -> bool:
+    """Whether SQLAlchemy says that the statement is at fault, not the database."""
+    return bool(
+        {"IntegrityError", "ProgrammingError", "DataError"} & {kind.__name__ for kind in type(exc).__mro__}
+    )
 
 
 def _refusal_hint(code: str) -> str | None:

@@ -72,12 +72,25 @@ def test_nothing_heavy_is_imported_until_a_tracker_is_opened():
     assert loaded.isdisjoint({"mlflow", "sqlalchemy", "alembic", "scipy", "numpy", "pandas"})
 
 
-OPEN = "import sys; from pathlib import Path; from airflows.tracking import *; t = open_tracker(None, Path(sys.argv[1]), environment={}); o = t.open_sweep(SweepRun('s-123456', 'x')); t.create_runs([TrialRun(0, 'a', {})], uncertain=False); t.close_sweep(SweepEnd('succeeded', artifacts={'a.txt': 'a'}))"
+OPEN = "import sys; from pathlib import Path; from airflows.tracking import *; t = open_tracker(None, Path(sys.argv[1]), environment={}); o = t.open_sweep(SweepRun('s-123456', 'x')); r = t.create_runs([TrialRun(0, 'a', {})], uncertain=False); t.close_sweep(SweepEnd('succeeded', artifacts={'a.txt': 'a'}, run_ids=r.values()))"
 
 
 def test_making_and_using_it_says_nothing(tmp_path):
     done = python(OPEN, str(tmp_path / "new" / "home"))
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_the_driver_does_without_mlflow_and_its_memory(tmp_path):
+    done = python(f"{OPEN}; print(*sys.modules)", str(tmp_path))
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    assert "sqlalchemy" in loaded
+    assert loaded.isdisjoint({"mlflow", "alembic", "pandas", "numpy", "pyarrow"})
+
+
+def test_a_file_beside_the_user_is_not_taken_for_a_package(tmp_path, monkeypatch):
+    (tmp_path / "mlflow.py").write_text("raise SystemExit('not the package')")
+    monkeypatch.chdir(tmp_path)
+    open_tracker(None, tmp_path / "home", environment={}).check()
 
 
 def test_several_drivers_may_make_it_at_once(tmp_path):
@@ -151,9 +164,10 @@ def test_a_home_that_cannot_be_written_is_one_clear_paragraph(tmp_path):
 def test_a_store_that_stays_locked_is_unavailable_and_not_without_metrics(stored):
     tracker = open_tracker(None, stored, environment={})
     tracker.open_sweep(SweepRun("s-123456", "x"))
-    # MLflow waits 20 seconds for the other writer; a test need not.
-    store = tracker._runs._store
-    load("sqlalchemy").event.listen(store.engine, "before_cursor_execute", _impatient, retval=True)
+    # A driver waits 20 seconds for the other writer; a test need not.
+    engine = tracker._runs.engine
+    engine.dispose()
+    load("sqlalchemy").event.listen(engine, "connect", _impatient)
     holder = sqlite3.connect(stored / "mlflow.db")
     holder.execute("BEGIN IMMEDIATE")
     try:
@@ -165,8 +179,8 @@ def test_a_store_that_stays_locked_is_unavailable_and_not_without_metrics(stored
     assert set(tracker.create_runs([TrialRun(0, "a", {})], uncertain=True)) == {0}
 
 
-def _impatient(_connection, _cursor, statement, parameters, _context, _many):
-    return statement.replace("busy_timeout = 20000", "busy_timeout = 1"), parameters
+def _impatient(connection, _record):
+    connection.execute("PRAGMA busy_timeout=1")
 
 
 def test_a_store_of_a_newer_mlflow_is_refused_politely(stored):
@@ -266,6 +280,44 @@ def test_a_run_is_what_mlflow_s_own_calls_would_have_made(stored):
     runs.end([RunEnd(ours, "FAILED", 5678, {"µ": "new", "more": "1"})])
 
     assert rows(stored, ours) == rows(stored, theirs)
+
+
+def test_an_experiment_is_what_mlflow_s_own_call_would_have_made(stored):
+    client = load("mlflow").MlflowClient(tracking_uri=f"sqlite:///{stored}/mlflow.db")
+    ours = open_tracker(None, stored, environment={}).open_sweep(SweepRun("s-123456", "ours")).experiment_id
+    with open_tracker(None, stored, environment={})._runs.engine.connect() as connection:
+        text = load("sqlalchemy").text
+        load("mlflow.store.tracking.sqlalchemy_store").SqlAlchemyStore(
+            f"sqlite:///{stored}/mlflow.db", str(stored / "mlartifacts")
+        ).create_experiment("them")
+        rows = connection.execute(text("SELECT * FROM experiments WHERE experiment_id > 0")).mappings().all()
+    told = [
+        {
+            key: str(value).removesuffix(str(row["experiment_id"]))
+            for key, value in row.items()
+            if "time" not in key
+        }
+        | {"name": ""}
+        for row in rows
+    ]
+    assert len(told) == 2
+    assert told[0] == told[1]
+    assert rows[0]["creation_time"] == pytest.approx(rows[1]["creation_time"], abs=60_000)
+    assert client.get_experiment(ours).name == "ours"
+    assert client.get_experiment_by_name("them").experiment_id != ours
+
+
+def test_an_experiment_name_that_mlflow_would_not_take_is_refused(stored):
+    with pytest.raises(TrackingRefusedError, match="at most 500 characters"):
+        open_tracker(None, stored, environment={}).open_sweep(SweepRun("s-123456", "x" * 501))
+
+
+def test_artifacts_are_where_mlflow_looks_for_them(stored):
+    opened = open_tracker(None, stored, environment={}).open_sweep(
+        SweepRun("s-123456", "x", source="name: x\n")
+    )
+    client = load("mlflow").MlflowClient(tracking_uri=f"sqlite:///{stored}/mlflow.db")
+    assert [file.path for file in client.list_artifacts(opened.parent_run_id)] == ["sweep.yaml"]
 
 
 def rows(home: Path, run_id: str) -> list[tuple[str, ...]]:

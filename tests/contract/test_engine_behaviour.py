@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from airflows.backends.base import Job
+from airflows.documents import ended_document
 from airflows.engine.drive import Drive
 from airflows.engine.observers import Silent
 from airflows.engine.reopen import reopen
@@ -83,6 +84,13 @@ def test_identical_failures_stop_the_sweep_and_resume_continues_after_the_fix(ma
     assert row.state is SweepState.FAILED
     assert row.message.count("No module named") == 1
     assert re.search(r"the first [3-6] trials to fail all ended alike", row.message)
+    shown = ended_document(gather(world.ledger, row))
+    assert shown["message"] == row.message
+    assert shown["trials"]["failed"] == len(world.cluster.submissions)
+    assert shown["trials"]["failed"] + shown["trials"]["pending"] == 100
+    failed = world.ledger.trials(sweep, states=[State.FAILED])
+    assert {trial.reason for trial in failed} == {Reason.ERROR}
+    assert all(trial.message.endswith("because the whole sweep was halted") for trial in failed)
 
     fixed.append(True)
     site = world.site()

@@ -9,8 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 from airflows.backends.base import Job
+from airflows.engine import drive as drive_module
 from airflows.engine import operations
 from airflows.engine.drive import Drive
+from airflows.engine.driver import Driver
 from airflows.ledger import SweepState, Wish
 from airflows.testing.crash import Boundaries, Died, Ticks, World
 from airflows.testing.fake import FakeBackend, Script
@@ -140,6 +142,35 @@ def test_a_halt_does_not_replace_a_stop(make: Make, monkeypatch: pytest.MonkeyPa
     assert (row.wish, row.state) == (Wish.STOP, SweepState.CANCELLED)
     assert world.ledger.counts(sweep) == {State.FAILED: 1, State.CANCELLED: 99}
     assert world.cluster.clock() < 1_700_000_100
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "state", "left"),
+    [
+        (Driver, "tick", SweepState.CANCELLED, State.CANCELLED),
+        (drive_module, "finish", SweepState.FAILED, State.PENDING),
+    ],
+)
+def test_a_stop_that_comes_when_a_sweep_halts_cancels_what_waits_or_is_too_late(
+    make: Make, monkeypatch: pytest.MonkeyPatch, place: object, name: str, state: SweepState, left: State
+) -> None:
+    """After the last look at what is wanted, or when the driver has ended: nothing waits in a cancelled sweep."""
+    tree = {"limits": {"concurrent": 1, "failed_trials": 1}, "retry": {"max": 0}}
+    world = make(lambda _job: Script(exit_code=1), **HUNDRED | tree)
+    sweep = world.begin()
+    real = getattr(place, name)
+
+    def overtaken(*args: object, **options: object) -> object:
+        made = real(*args, **options) if place is Driver else None
+        if made is not False and world.ledger.sweep(sweep).wish is not Wish.STOP:
+            world.ledger.wish(sweep, Wish.STOP)
+        return made if place is Driver else real(*args, **options)
+
+    monkeypatch.setattr(place, name, overtaken)
+    row = world.driving(world.site()).run(sweep)
+
+    assert row.state is state
+    assert world.ledger.counts(sweep) == {State.FAILED: 1, left: 99}
 
 
 def test_taking_over_a_paused_sweep_does_not_replace_a_stop(

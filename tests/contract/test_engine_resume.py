@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 
 from airflows.backends.base import Job
 from airflows.engine import operations
@@ -17,7 +19,8 @@ from airflows.engine.site import reload
 from airflows.engine.start import begin
 from airflows.errors import ConflictError
 from airflows.ledger import SweepRow, SweepState, Wish
-from airflows.testing.crash import Boundaries, Died, World, check
+from airflows.sweepfile import load_sweep
+from airflows.testing.crash import BASE, Boundaries, Died, World, check
 from airflows.testing.fake import Script
 from airflows.testing.tracker import FakeTracker
 from airflows.trial import State
@@ -199,6 +202,59 @@ def test_attaching_with_other_code_is_a_conflict(make: Make, *, ended: bool) -> 
     with pytest.raises(ConflictError, match="the code has changed"):
         begin(world.site(), now=world.cluster.clock(), code="c" * 64)
     assert world.begin() == sweep
+
+
+@pytest.fixture
+def in_a_directory(make: Make, tmp_path: Path) -> tuple[Path, Callable[[], str]]:
+    """(A directory with train.yaml, sweep.yaml and code, what starts its sweep or attaches to it.)"""
+    directory = tmp_path / "project"
+    directory.mkdir()
+    source = {"type": "snapshot", "snapshot": {"root_path": "."}}
+    (directory / "train.yaml").write_text(yaml.safe_dump({**BASE, "code_source": source}))
+    (directory / "sweep.yaml").write_text(
+        "{name: code, base: train.yaml, space: {parameters.lr: [1, 2]}, tracking: {uri: none}}\n"
+    )
+    (directory / "train.py").write_text("print(1)\n")
+    world = make()
+
+    def start() -> str:
+        world.sweep = load_sweep(directory / "sweep.yaml")
+        site = world.site()
+        return begin(site, now=world.cluster.clock(), code=site.prepare_code()).row.id
+
+    return directory, start
+
+
+def test_a_touched_sweep_file_is_no_other_code(in_a_directory: tuple[Path, Callable[[], str]]) -> None:
+    """What it says is compared as such, and so is the train.yaml."""
+    directory, start = in_a_directory
+    sweep = start()
+    for name in ("sweep.yaml", "train.yaml"):
+        (directory / name).write_text(f"# a remark\n{(directory / name).read_text()}")
+
+    assert start() == sweep
+
+
+def test_a_conflict_names_the_files_that_differ(in_a_directory: tuple[Path, Callable[[], str]]) -> None:
+    directory, start = in_a_directory
+    (directory / "old.py").touch()
+    sweep = start()
+    (directory / "old.py").unlink()
+    (directory / "train.py").write_text("print(2)\n")
+    for number in range(7):
+        (directory / f"note{number}.txt").touch()
+
+    with pytest.raises(ConflictError) as caught:
+        start()
+    assert f"since sweep {sweep} was started: train.py changed; note0.txt, " in caught.value.message
+    assert "note4.txt and 2 more added; old.py removed." in caught.value.message
+    assert ".gitignore" in str(caught.value.hint)
+    assert "airflows resume" in str(caught.value.hint)
+
+    (directory / ".gitignore").write_text("note*\n.gitignore\n")
+    (directory / "train.py").write_text("print(1)\n")
+    (directory / "old.py").touch()
+    assert start() == sweep
 
 
 # Another backend

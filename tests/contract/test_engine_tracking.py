@@ -18,7 +18,7 @@ from airflows.testing.crash import Boundaries, Ticks, World
 from airflows.testing.fake import Script
 from airflows.testing.tracker import FakeTracker
 from airflows.tracking import Reading, embedded_uri, open_tracker
-from airflows.trial import State
+from airflows.trial import Reason, State
 
 # What the database is makes no difference here.
 pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
@@ -178,6 +178,9 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home / "mlflow.db"
 
 
+FAILS = Script(exit_code=1, lines=["ImportError: x"])
+
+
 def statuses(world: World, sweep: str) -> Counter[str]:
     row = world.ledger.sweep(sweep)
     client = mlflow.MlflowClient(world.tracking_uri)
@@ -186,16 +189,21 @@ def statuses(world: World, sweep: str) -> Counter[str]:
 
 
 def test_after_a_halt_no_run_of_a_trial_stays_running(make: Make, empty_store: Path, tmp_path: Path) -> None:
-    """Some failed for good, and some wait for an attempt that will not come."""
+    """Some failed for good, and one that was preempted waits for an attempt that will not come."""
+
+    def scripts(job: Job) -> Script:
+        return Script(exit_code=None, word="PREEMPTED") if job.number == 1 else FAILS
+
     shutil.copy(empty_store, tmp_path / "mlflow.db")
-    world = make(lambda _job: Script(exit_code=1, lines=["ImportError: x"]), **MANY, **TRACKED)
+    world = make(scripts, **MANY, **TRACKED)
     world.tracking_uri = embedded_uri(tmp_path)
     row = world.drive(Boundaries(), dead_for_sure=True)
 
     assert row.state is SweepState.FAILED
-    waiting = world.ledger.trials(row.id, states=[State.PENDING])
-    assert any(trial.run_id for trial in waiting)
+    (waiting,) = [t for t in world.ledger.trials(row.id, states=[State.PENDING]) if t.run_id]
+    assert waiting.reason is Reason.PREEMPTED
     found = statuses(world, row.id)
     assert found["trial RUNNING"] == 0
-    assert found["trial KILLED"] == sum(bool(trial.run_id) for trial in waiting)
+    assert found["trial KILLED"] == 1
+    assert found["trial FAILED"] == world.ledger.counts(row.id)[State.FAILED] >= 3
     assert found["sweep FAILED"] == 1

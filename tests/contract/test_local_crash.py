@@ -188,4 +188,4 @@ def test_the_preamble_and_the_table_agree_on_exit_codes():
     text = PREAMBLE.read_text()
 
     assert f"INVALID={OwnExit.INVALID:d} CODE_DAMAGED={OwnExit.CODE_DAMAGED:d} " in text
-    assert f"DUPLICATE={OwnExit.DUPLICATE:d}\n" in text
+    assert f" DUPLICATE={OwnExit.DUPLICATE:d} TIMED_OUT={OwnExit.TIMED_OUT:d}\n" in text

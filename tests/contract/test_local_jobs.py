@@ -1,6 +1,7 @@
 """What a trial on this machine sees, and how it is told what is wrong with it."""
 
 import os
+import signal
 import subprocess
 import sys
 import zipfile
@@ -12,8 +13,10 @@ import pytest
 from airflows.backends.local import LocalBackend, LocalSettings, environment
 from airflows.errors import SpecError, SubmitRejectedError, SubmitUnsentError
 from airflows.exits import OwnExit
+from airflows.failures import classify
 from airflows.testing.jobs import BackendSuite, MakeJob
 from airflows.train import read_train
+from airflows.trial import Reason
 
 VALUE = "hf_S3cr3t"
 pytestmark = pytest.mark.usefixtures("clean_env")
@@ -241,6 +244,32 @@ def test_a_disk_that_is_full_at_the_end_does_not_lose_a_success(backend, make_jo
     seen, _ = run(suite, backend, job)
 
     assert (seen.exit_code, seen.word) == (0, "")
+
+
+@pytest.mark.parametrize("last_words", ["exit 0", "exit 9"])
+def test_a_run_that_was_out_of_time_is_no_success_where_the_disk_is_full(
+    backend, make_job, suite, last_words
+):
+    """It exits with 0 after the signal, and the word for it cannot be written."""
+    command = f"trap '{last_words}' TERM; while :; do sleep 0.02; done"
+    job = make_job(command, timeout_s=0.3)
+    (job.launch_dir / "exit.json").mkdir()
+    seen, _ = run(suite, backend, job)
+
+    assert (seen.exit_code, seen.word) == (OwnExit.TIMED_OUT, "timed_out")
+    assert "disk full" in seen.detail
+    assert classify(seen, []).reason is Reason.TIMED_OUT
+
+
+def test_a_run_that_was_asked_to_end_is_no_success_where_the_disk_is_full(backend, make_job, suite):
+    job = make_job("trap 'exit 0' TERM; echo started; while :; do sleep 0.02; done")
+    (job.launch_dir / "exit.json").mkdir()
+    handle = suite.start(backend, job)
+    suite.until_logged(backend, handle, "started")
+
+    os.kill(int(handle.split(":")[0]), signal.SIGTERM)
+
+    assert suite.end(backend, handle).exit_code == 143
 
 
 def test_a_checkpoint_with_any_name_does_not_cost_the_exit_code(backend, make_job, suite):

@@ -1,0 +1,128 @@
+"""MLflow's model registry: versions of a model, and the alias that points at one of them.
+
+Imports MLflow: loaded late.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+
+from airflows.errors import NotFoundError
+from airflows.tracking.trouble import asking, is_gone, is_refusal
+from airflows.tracking.uris import shown_uri
+
+_MODEL_FILE = "MLmodel"
+_EXISTS = frozenset({"RESOURCE_ALREADY_EXISTS", "ALREADY_EXISTS"})
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One version of a registered model. `run_id` is the run that made it, empty when not recorded."""
+
+    number: str
+    run_id: str
+    tags: Mapping[str, str]
+
+
+class Registry:
+    """The registry that belongs to a tracking store, or the one `MLFLOW_REGISTRY_URI` names."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+        with asking(uri):
+            registry_uri = os.environ.get("MLFLOW_REGISTRY_URI") or None
+            self._client: Any = MlflowClient(tracking_uri=uri, registry_uri=registry_uri)
+
+    def holder(self, model: str, alias: str) -> Version | None:
+        """Return the version that an alias points at, None when model or alias is not there yet."""
+        with asking(self._uri), _none_when_gone():
+            aliases = self._client.get_registered_model(model).aliases
+            if alias in aliases:
+                return _version(self._client.get_model_version(model, aliases[alias]))
+        return None
+
+    def of_run(self, model: str, run_id: str) -> Version | None:
+        """Return the newest version that was made from a run, None for none."""
+        with asking(self._uri), _none_when_gone():
+            found = self._client.search_model_versions(f"name='{model}' and run_id='{run_id}'")
+            if found:
+                return _version(max(found, key=lambda version: int(version.version)))
+        return None
+
+    def register(self, model: str, run_id: str, artifact: str) -> Version:
+        """Make a version of the model that a run logged; the registered model too when it is not there.
+
+        Raises:
+            NotFoundError: the run logged no such model.
+        """
+        with asking(self._uri):
+            run = self._client.get_run(run_id)
+            source, model_id = self._source(run, artifact)
+            try:
+                self._client.create_registered_model(model)
+            except MlflowException as exc:
+                if exc.error_code not in _EXISTS:
+                    raise
+            return _version(
+                self._client.create_model_version(model, source, run_id=run_id, model_id=model_id)
+            )
+
+    def tag(self, model: str, version: str, tags: Mapping[str, str]) -> None:
+        """Set tags of a version."""
+        with asking(self._uri):
+            for key, value in tags.items():
+                self._client.set_model_version_tag(model, version, key, value)
+
+    def point(self, model: str, alias: str, version: str) -> None:
+        """Move an alias."""
+        with asking(self._uri):
+            self._client.set_registered_model_alias(model, alias, version)
+
+    def experiment_of(self, run_id: str) -> str:
+        """Return the experiment that a run is in, empty when the run is gone."""
+        with asking(self._uri), _none_when_gone():
+            return str(self._client.get_run(run_id).info.experiment_id)
+        return ""
+
+    def _source(self, run: Any, artifact: str) -> tuple[str, str | None]:
+        """Return (source, id of the logged model): MLflow 3 keeps models beside runs, MLflow 2 in them."""
+        for logged in self._logged_models(run):
+            if logged.name == artifact:
+                return f"models:/{logged.model_id}", str(logged.model_id)
+        files = self._client.list_artifacts(run.info.run_id, artifact)
+        if any(file.path.rpartition("/")[2] == _MODEL_FILE for file in files):
+            return f"{run.info.artifact_uri}/{artifact}", None
+        message = f"MLflow run {run.info.run_id} in {shown_uri(self._uri)} has no model named {artifact!r}."
+        hint = f"Log one in the training script: mlflow.sklearn.log_model(model, name={artifact!r})."
+        raise NotFoundError(message, hint=hint)
+
+    def _logged_models(self, run: Any) -> list[Any]:
+        wanted = f"source_run_id = '{run.info.run_id}'"
+        try:
+            found = list(self._client.search_logged_models([run.info.experiment_id], wanted))
+        except MlflowException as exc:
+            # A server of MLflow 2 has no logged models.
+            if not (is_gone(exc) or is_refusal(exc)):
+                raise
+            return []
+        return sorted(found, key=lambda model: -model.creation_timestamp)
+
+
+def _version(found: Any) -> Version:
+    return Version(str(found.version), found.run_id or "", dict(found.tags))
+
+
+@contextmanager
+def _none_when_gone() -> Iterator[None]:
+    try:
+        yield
+    except MlflowException as exc:
+        if not is_gone(exc):
+            raise
