@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from airflows.ledger import open_ledger
 
 AIRFLOWS = [sys.executable, "-m", "airflows.cli"]
 TRIALS = 8
+PATIENCE_S = 120
 # Trial 3's first attempt fails, so that retries are among what is interrupted.
 COMMAND = """\
 echo "$AIRFLOWS_TRIAL.$AIRFLOWS_ATTEMPT" >> "$RUNS"
@@ -59,29 +62,58 @@ def write_sweep(directory: Path, *, metrics: bool) -> Path:
     return path
 
 
-def drive(path: Path, home: Path, kill_after_s: float | None) -> tuple[int, str]:
-    env = {**os.environ, "AIRFLOWS_HOME": str(home)}
+@dataclass(frozen=True)
+class Moment:
+    """Seconds after so many commands have started, over all drivers."""
+
+    started: int
+    seconds: float
+
+
+def commands_started(directory: Path) -> int:
+    try:
+        return len((directory / "runs.txt").read_text(encoding="ascii").split())
+    except FileNotFoundError:
+        return 0
+
+
+def drive(path: Path, home: Path, moment: Moment | None) -> tuple[int, str]:
+    """Drive the sweep to its end, or to the moment of its death."""
     process = subprocess.Popen(
         [*AIRFLOWS, "sweep", str(path), "--yes", "-o", "json"],
-        env=env,
+        env={**os.environ, "AIRFLOWS_HOME": str(home)},
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
     )
     try:
-        out, _ = process.communicate(timeout=120 if kill_after_s is None else kill_after_s)
+        while moment is not None and commands_started(path.parent) < moment.started:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(0.01)
+                break
+        out, _ = process.communicate(timeout=PATIENCE_S if moment is None else moment.seconds)
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGKILL)
         out, _ = process.communicate()
     return process.returncode, out
 
 
-def run_with_kills(directory: Path, moments: list[float], *, metrics: bool) -> dict[str, Any]:
-    """Kill the driver at each moment after its start, then let it end; check and return the document."""
+def moments(seed: str) -> list[Moment]:
+    """One while the driver starts, one while it takes over and runs the first half, one in the second."""
+    chance = random.Random(seed)
+    return [
+        Moment(0, chance.uniform(0.1, 1.5)),
+        Moment(chance.randint(1, TRIALS // 2), chance.uniform(0, 0.25)),
+        Moment(chance.randint(TRIALS // 2 + 1, TRIALS - 1), chance.uniform(0, 0.25)),
+    ]
+
+
+def run_with_kills(directory: Path, seed: str, *, metrics: bool) -> dict[str, Any]:
+    """Kill the driver at each moment, then let it end; check and return the document."""
     path = write_sweep(directory, metrics=metrics)
     home = directory / "home"
-    for moment in moments:
-        drive(path, home, moment)
+    codes = [drive(path, home, moment)[0] for moment in moments(seed)]
+    assert codes == [-signal.SIGKILL] * len(codes)
     code, out = drive(path, home, None)
     document: dict[str, Any] = json.loads(out)
 
@@ -98,14 +130,12 @@ def run_with_kills(directory: Path, moments: list[float], *, metrics: bool) -> d
 
 @pytest.mark.parametrize("seed", range(8))
 def test_killed_at_random_moments_each_attempt_runs_exactly_once(tmp_path: Path, seed: int) -> None:
-    moments = [random.Random(f"{seed}-{k}").uniform(0.15, 1.2) for k in range(3)]
-    run_with_kills(tmp_path, moments, metrics=False)
+    run_with_kills(tmp_path, f"{seed}", metrics=False)
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_killed_at_random_moments_the_winner_is_the_same(tmp_path: Path, seed: int) -> None:
-    moments = [random.Random(f"winner-{seed}-{k}").uniform(0.5, 4.0) for k in range(3)]
-    winner = run_with_kills(tmp_path, moments, metrics=True)["winner"]
+    winner = run_with_kills(tmp_path, f"winner-{seed}", metrics=True)["winner"]
 
     assert winner["overrides"] == {"parameters.seed": 5}
     assert (winner["value"], winner["n"]) == (0.0, 1)
