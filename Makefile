@@ -37,7 +37,7 @@ lint: env ## ruff, format included
 	$(BIN)/ruff format --check .
 
 types: env ## mypy --strict
-	$(BIN)/mypy --strict airflows
+	$(BIN)/mypy --strict airflows flows/*.py
 
 imports: env ## The arrows between modules
 	$(BIN)/lint-imports

@@ -9,7 +9,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from airflows.api import Observer, Results, Sweep, attach, load_sweep, resume, run
+    from airflows.api import (
+        Observer,
+        Promotion,
+        Results,
+        Sweep,
+        attach,
+        cancel,
+        carry_on,
+        load_sweep,
+        promote,
+        resume,
+        run,
+        unattended,
+    )
     from airflows.errors import AirflowsError, BackendError, LedgerError, SpecError
     from airflows.train import TrainConfig
 
@@ -18,15 +31,20 @@ __all__ = [
     "BackendError",
     "LedgerError",
     "Observer",
+    "Promotion",
     "Results",
     "SpecError",
     "Sweep",
     "TrainConfig",
     "__version__",
     "attach",
+    "cancel",
+    "carry_on",
     "load_sweep",
+    "promote",
     "resume",
     "run",
+    "unattended",
 ]
 
 __version__ = "0.1.0"
@@ -36,14 +54,19 @@ _HOMES = {
     "BackendError": "airflows.errors",
     "LedgerError": "airflows.errors",
     "Observer": "airflows.api",
+    "Promotion": "airflows.api",
     "Results": "airflows.api",
     "SpecError": "airflows.errors",
     "Sweep": "airflows.api",
     "TrainConfig": "airflows.train",
     "attach": "airflows.api",
+    "cancel": "airflows.api",
+    "carry_on": "airflows.api",
     "load_sweep": "airflows.api",
+    "promote": "airflows.api",
     "resume": "airflows.api",
     "run": "airflows.api",
+    "unattended": "airflows.api",
 }
 
 

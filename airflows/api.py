@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflows import sweepfile
-from airflows.engine import operations
+from airflows.engine import operations, promotion
 from airflows.engine.observers import Observer, Snapshot
+from airflows.engine.promotion import Promotion
 from airflows.engine.results import SweepResults, gather, trials_with_overrides
 from airflows.errors import MissingExtraError
 from airflows.home import home_directory
@@ -21,7 +23,22 @@ from airflows.vetting import validate_points
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Observer", "Results", "Snapshot", "Sweep", "TrialRecord", "attach", "load_sweep", "resume", "run"]
+__all__ = [
+    "Observer",
+    "Promotion",
+    "Results",
+    "Snapshot",
+    "Sweep",
+    "TrialRecord",
+    "attach",
+    "cancel",
+    "carry_on",
+    "load_sweep",
+    "promote",
+    "resume",
+    "run",
+    "unattended",
+]
 
 
 class Sweep:
@@ -104,6 +121,11 @@ def load_sweep(
 
     Raises:
         SpecError: something is wrong; the message names file, line and key.
+
+    Example:
+        >>> sweep = load_sweep("sweep.yaml", sets=["limits.concurrent=2"])
+        >>> [dict(point) for point in sweep.points()]
+        [{'parameters.lr': 0.1}, {'parameters.lr': 0.2}]
     """
     return Sweep.of(sweepfile.load_sweep(Path(path), sets=sets, overrides=overrides, backend=backend))
 
@@ -223,6 +245,13 @@ def run(
         ConflictError: it is there with other code, backend or settings.
         BackendError: the backend cannot be used.
         TrackingUnavailableError: MLflow does not answer.
+
+    Example:
+        >>> results = run(load_sweep("sweep.yaml"))
+        >>> results.state
+        'succeeded'
+        >>> [(trial.number, trial.state) for trial in results.trials]
+        [(0, 'succeeded'), (1, 'succeeded')]
     """
     where = home or home_directory()
     validate_points(sweep.loaded)
@@ -241,13 +270,87 @@ def resume(
 ) -> Results:
     """Take a sweep up again, drive it to its end and return the results; see `airflows resume`.
 
+    Args:
+        sweep: id, or name for the newest of that name.
+        failed: try failed and cancelled trials again, with the code as it is now.
+        trials: new value of `search.trials`.
+        sets: `KEY=VALUE` changes of what may change, as `--set`.
+        observer: is told what happens.
+        home: in place of `$AIRFLOWS_HOME`.
+
+    Raises:
+        NotFoundError: no such sweep.
+        ConflictError: a change would make it another sweep.
+        LeaseHeldError: somebody else drives it.
+
+    Example:
+        >>> resume("lr", failed=True, sets=["retry.max=5"]).state
+        'succeeded'
+    """
+    where = home or home_directory()
+    driven = operations.resume(sweep, home=where, observer=observer, failed=failed, trials=trials, sets=sets)
+    return attach(driven.row.id, home=where)
+
+
+def carry_on(sweep: str, *, observer: Observer | None = None, home: Path | None = None) -> Results:
+    """Drive a sweep on whose driver is gone, as it is wanted, and return the results.
+
+    Unlike `resume` it tries nothing again that has failed, and finishes a cancellation.
+
     Raises:
         NotFoundError: no such sweep.
         LeaseHeldError: somebody else drives it.
     """
     where = home or home_directory()
-    driven = operations.resume(sweep, home=where, observer=observer, failed=failed, trials=trials, sets=sets)
+    driven = operations.carry_on(sweep, home=where, observer=observer)
     return attach(driven.row.id, home=where)
+
+
+def unattended(*, home: Path | None = None) -> list[str]:
+    """Return the ids of the sweeps that are wanted but that nobody drives any more, the oldest first.
+
+    A sweep that a person let go of with Ctrl-C is not among them.
+    """
+    return [row.id for row in operations.unattended(home=home or home_directory(), now=time.time())]
+
+
+def cancel(*sweeps: str, home: Path | None = None) -> list[str]:
+    """Cancel sweeps (`SWEEP`) or trials (`SWEEP/12`), wait until their runs are gone; return their ids.
+
+    May be called while another thread or process drives them: that one carries it out.
+
+    Raises:
+        NotFoundError: no such sweep or trial; the others are cancelled all the same.
+        BackendUnavailableError: a run is not gone yet; the request stands.
+    """
+    outcome = operations.cancel(sweeps, home=home or home_directory())
+    for _, error in outcome.failed:
+        raise error
+    return outcome.cancelled
+
+
+def promote(
+    sweep: str, *, model: str, alias: str = "champion", artifact: str = "model", home: Path | None = None
+) -> Promotion:
+    """Point the alias of a registered MLflow model at a sweep's winner, if that is better.
+
+    Better is what the sweep's objective says. What has the alias now is known by the tags of its version,
+    if a sweep put it there, else by the metric of the run that it was made from.
+
+    Args:
+        sweep: id or name of a finished sweep.
+        model: the registered model; made when it is not there.
+        alias: the alias.
+        artifact: the name under which the training script logged its model.
+        home: in place of `$AIRFLOWS_HOME`.
+
+    Raises:
+        NotFoundError: no such sweep, or the winner's run logged no such model.
+        ConflictError: the sweep is not finished or has no winner.
+        TrackingUnavailableError: MLflow does not answer.
+    """
+    where = home or home_directory()
+    return promotion.promote(sweep, model=model, alias=alias, artifact=artifact, home=where)
 
 
 def attach(sweep: str, *, home: Path | None = None) -> Results:
@@ -259,6 +362,11 @@ def attach(sweep: str, *, home: Path | None = None) -> Results:
 
     Raises:
         NotFoundError: no such sweep.
+
+    Example:
+        >>> attach("lr").is_complete
+        True
+        >>> attach("lr").best  # no objective: nothing is ranked
     """
     ledger = open_ledger(home or home_directory(), create=False)
     try:

@@ -15,16 +15,26 @@ from typing import TYPE_CHECKING, Any
 from airflows import addresses
 from airflows.errors import AirflowsError, SpecError
 from airflows.ids import canonical_json
+from airflows.report.causes import Cause, Ended, causes
 from airflows.times import to_iso
 from airflows.trial import Reason, State, Trial
 
 if TYPE_CHECKING:
+    from airflows.backends.base import RemoteRun
     from airflows.drivers import Owner
     from airflows.engine.results import SweepResults
     from airflows.ledger import AttemptRow, EventRow, SweepRow
     from airflows.ranking import Group
 
 Document = dict[str, Any]
+
+SWEEP_FILTERS = ("backend", "best", "ended_at", "message", "name", "started_at", "state", "sweep")
+"""Keys of a sweep's row by which rows may be chosen."""
+TRIAL_FILTERS = (
+    *("attempt", "backend", "class", "ended_at", "handle", "message", "mlflow_run_id", "number"),
+    *("reason", "replicate", "started_at", "state", "trial", "value", "value_step"),
+)
+"""Keys of a trial by which trials may be chosen, beside those of overrides."""
 
 _COUNTED = {State.SUBMITTING: State.PENDING, State.STOPPING: State.RUNNING}
 _SHOWN_STATES = (
@@ -45,6 +55,7 @@ _CLASSES = frozenset(
         Reason.NODE_FAILED,
         Reason.LOST,
         Reason.INVALID,
+        Reason.DUPLICATE,
         Reason.CODE_DAMAGED,
         Reason.NO_RENDEZVOUS,
     }
@@ -188,24 +199,33 @@ def sweep_details(
     }
 
 
-def causes_of(sweep: str, attempts: Iterable[AttemptRow]) -> list[Document]:
-    """Return why attempts failed, the most frequent cause first; `example` is the first attempt of each."""
-    found: dict[tuple[str, str], Document] = {}
-    for attempt in attempts:
-        if attempt.signature:
-            cause = found.setdefault(
-                (attempt.reason, attempt.signature),
-                {
-                    "class": class_of(attempt.reason),
-                    "reason": attempt.reason or None,
-                    "count": 0,
-                    "signature": attempt.signature,
-                    "example": f"{sweep}/{attempt.number}.{attempt.attempt}",
-                    "message": attempt.message,
-                },
-            )
-            cause["count"] += 1
-    return sorted(found.values(), key=lambda cause: -int(cause["count"]))
+def causes_of(sweep: str, attempts: Iterable[AttemptRow], trials: Ended = ()) -> list[Document]:
+    """Return why attempts failed, what most trials failed of first; `example` is the first attempt of each.
+
+    Args:
+        sweep: its id.
+        attempts: all of its attempts.
+        trials: all of its trials with their overrides, to tell those that failed from the others.
+    """
+    return [cause_document(cause) for cause in causes(sweep, attempts, trials)]
+
+
+def cause_document(cause: Cause, last_lines: Sequence[str] = ()) -> Document:
+    """Return why some attempts failed; `last_lines` are those of the example's log."""
+    example = cause.example
+    return {
+        "class": class_of(cause.reason),
+        "reason": cause.reason or None,
+        "count": cause.attempts,
+        "trials": len(cause.numbers),
+        "failed": cause.failed,
+        "where": cause.condition or None,
+        "signature": cause.signature,
+        "example": f"{cause.trial}.{example.attempt}",
+        "message": example.message,
+        "last_lines": list(last_lines),
+        "next": cause.next,
+    }
 
 
 # Trials
@@ -279,6 +299,24 @@ def event_document(event: EventRow) -> Document:
     }
 
 
+def remote_document(backend: str, run: RemoteRun, known: tuple[str, int, int] | None) -> Document:
+    """Return a run as its backend has it; `known` is the attempt that the ledger has for it."""
+    return {
+        "backend": backend,
+        "handle": run.handle,
+        "name": run.name,
+        "trial": None if known is None else f"{known[0]}/{known[1]}",
+        "attempt": None if known is None else known[2],
+        "token": run.token or None,
+        "state": run.phase,
+        "word": run.word or None,
+        "detail": run.detail or None,
+        "host": run.host or None,
+        "submitted_at": to_iso(run.submitted_at),
+        "started_at": to_iso(run.started_at),
+    }
+
+
 # Results
 
 
@@ -287,8 +325,16 @@ def group_document(group: Group) -> Document:
     return group.to_dict()
 
 
-def results_document(results: SweepResults, ranked: Sequence[Group]) -> Document:
-    """Return what `results` shows; `ranked` are the groups that were asked for."""
+def results_document(
+    results: SweepResults, ranked: Sequence[Group], causes: Sequence[Document] = ()
+) -> Document:
+    """Return what `results` shows.
+
+    Args:
+        results: of the sweep.
+        ranked: the groups that were asked for.
+        causes: why trials failed, from `cause_document`.
+    """
     unranked = () if results.ranking is None else results.ranking.unranked
     return {
         "sweep": results.row.id,
@@ -301,6 +347,7 @@ def results_document(results: SweepResults, ranked: Sequence[Group]) -> Document
             for trial in unranked
         ],
         "pareto": None,
+        "causes": list(causes),
     }
 
 

@@ -8,8 +8,6 @@ import socket
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import psutil
-
 _NEVER = -1
 
 
@@ -73,6 +71,8 @@ def start_ticks(pid: int) -> int | None:
 
 
 def _psutil_ticks(pid: int) -> int | None:
+    import psutil  # noqa: PLC0415 - only where there is no /proc
+
     try:
         return round(psutil.Process(pid).create_time() * 100)
     except psutil.Error:

@@ -109,7 +109,7 @@ def classify(seen: Observation, tail: Sequence[str]) -> Verdict:
         cause, message = _without_error(seen, reason, lines[-1].strip() if lines else "")
     message = message[:_SIGNATURE_CHARS]
     if seen.detail and seen.detail not in message:
-        message = f"{message} ({seen.detail})"
+        message = f"{message}; {seen.detail}"
     return Verdict(reason, f"{reason}: {cause}"[:_SIGNATURE_CHARS], message)
 
 
@@ -137,7 +137,7 @@ def _without_error(seen: Observation, reason: Reason, last: str) -> tuple[str, s
         return ending, ending
     ending = f"exit code {seen.exit_code}"
     if name := _signal_name(seen.exit_code):
-        return name, f"ended by {name} ({ending})"
+        return name, f"ended by {name}, {ending}"
     if reason is not Reason.ERROR or not last:
         return ending, ending
     return f"{ending}: {normalise(last)}", f"{ending}: {last}"

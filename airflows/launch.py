@@ -54,6 +54,8 @@ class Launcher:
         base_dir: the directory its relative paths start from.
         variables: for every job, such as where MLflow is.
         secret_variables: for every job, such as MLflow's credentials; written nowhere.
+        uploads: jobs see no disk of this machine, so code and checkpoints need no place here.
+        is_single: its one trial was started by `airflows run`.
         checkpoint_root: gets `<sweep>/<number>/`.
         pattern: glob of what counts as a checkpoint, empty for the known forms.
         code: the snapshot of the base, None when it names no code.
@@ -70,6 +72,8 @@ class Launcher:
     code: Snapshot | None = None
     notices: tuple[str, ...] = ()
     secret_variables: Mapping[str, str] = field(default_factory=dict, repr=False)
+    uploads: bool = False
+    is_single: bool = False
     _codes: dict[str, Snapshot] = field(default_factory=dict)
     _texts: dict[str, tuple[Any, str]] = field(default_factory=dict)
     _made: set[Path] = field(default_factory=set)
@@ -88,6 +92,8 @@ class Launcher:
         checkpoint: CheckpointSpec | None = None,
         base_dir: Path | None = None,
         code: str = "",
+        checkpoint_root: Path | None = None,
+        is_single: bool = False,
     ) -> Self:
         """Return the launcher of a sweep; its code is kept from now on.
 
@@ -102,6 +108,8 @@ class Launcher:
             base_dir: where relative paths start, when `base` is no file.
             code: digest of the snapshot that was made when the sweep started. With it the code is not looked
                 at again, so that a new driver goes on with the old code.
+            checkpoint_root: where jobs that see no disk of this machine keep checkpoints; None for others.
+            is_single: its one trial was started by `airflows run`.
 
         Raises:
             SpecError: the code cannot be packed as the train.yaml says.
@@ -112,18 +120,19 @@ class Launcher:
         variables = dict(tracker_env)
         if experiment_id:
             variables["MLFLOW_EXPERIMENT_ID"] = experiment_id
-        kept_in = backend.root / "checkpoints"
+        kept_in = checkpoint_root or backend.root / "checkpoints"
         if checkpoint is not None and checkpoint.dir:
-            kept_in = directory / Path(checkpoint.dir).expanduser()
+            kept_in = _checkpoint_dir(checkpoint.dir, directory, uploads=checkpoint_root is not None)
         pattern = (checkpoint.pattern if checkpoint is not None else None) or ""
         made = cls(sweep, backend.root, base, directory, variables, kept_in / sweep, pattern)
         made.secret_variables = tracker_secrets
+        made.uploads, made.is_single = checkpoint_root is not None, is_single
         made._keep_code(code)
         return made
 
     def checkpoints(self, number: int) -> tuple[str, str]:
         """Return (directory, pattern) of a trial's checkpoints, the same for all its attempts."""
-        return str(self.checkpoint_root / str(number)), self.pattern
+        return f"{self.checkpoint_root}/{number}", self.pattern
 
     def job(self, trial: Trial, tree: Mapping[str, Any], run_id: str) -> Job:
         """Write an attempt's launch directory and return what a backend needs to run it.
@@ -139,7 +148,7 @@ class Launcher:
             SpecError: the trial's own code cannot be packed.
             AirflowsError: the directory cannot be written; it is removed.
         """
-        launch_dir = self.root / "runs" / self.sweep / str(trial.number) / f"a{trial.attempt}"
+        launch_dir = Path(self.root, "runs", self.sweep, str(trial.number), f"a{trial.attempt}")
         code = self._code_of(tree)
         files = self._files(tree)
         checkpoint_dir, pattern = self.checkpoints(trial.number)
@@ -164,6 +173,8 @@ class Launcher:
             checkpoint_pattern=pattern,
             timeout_s=None if timeout is None else float(timeout) * 60,
             secret_env=self.secret_variables,
+            code=code.path if code is not None and self.uploads else None,
+            is_single=self.is_single,
         )
 
     def _env(
@@ -173,14 +184,14 @@ class Launcher:
         env.update(self.variables)
         if run_id:
             env["MLFLOW_RUN_ID"] = run_id
-        if code is not None:
+        if code is not None and not self.uploads:
             env["CODE_SOURCE_PATH"] = str(self._copies.path(code, launch_dir))
-        if tree.get("parameters"):
-            env["HYPERPARAMETERS_PATH"] = str(launch_dir / "hyperparameters.yaml")
+        if tree.get("parameters") and not self.uploads:
+            env["HYPERPARAMETERS_PATH"] = f"{launch_dir}/hyperparameters.yaml"
         env["AIRFLOWS_SWEEP"] = self.sweep
         env["AIRFLOWS_TRIAL"] = str(trial.number)
         env["AIRFLOWS_ATTEMPT"] = str(trial.attempt)
-        env["AIRFLOWS_CHECKPOINT_DIR"] = str(self.checkpoint_root / str(trial.number))
+        env["AIRFLOWS_CHECKPOINT_DIR"] = self.checkpoints(trial.number)[0]
         return env
 
     # Files
@@ -222,7 +233,8 @@ class Launcher:
             for name, content in files.items():
                 _overwrite(f"{launch_dir}/{name}", content)
             if code is not None:
-                self._copies.make(code, launch_dir)
+                if not self.uploads:
+                    self._copies.make(code, launch_dir)
                 for sidecar in code.sidecars:
                     _link(sidecar, launch_dir / sidecar.name)
         except OSError as exc:
@@ -230,11 +242,12 @@ class Launcher:
             raise _unwritable(launch_dir, exc) from exc
 
     def _make_directories(self, launch_dir: Path, checkpoints: Path) -> None:
-        for directory in (launch_dir.parent.parent, checkpoints.parent):
+        here = () if self.uploads else (checkpoints,)
+        for directory in (launch_dir.parent.parent, *(path.parent for path in here)):
             if directory not in self._made:
                 directory.mkdir(parents=True, exist_ok=True)
                 self._made.add(directory)
-        for directory in (launch_dir.parent, launch_dir, launch_dir / "logs", checkpoints):
+        for directory in (launch_dir.parent, launch_dir, launch_dir / "logs", *here):
             try:
                 os.mkdir(directory)  # noqa: PTH102  (one call, no look at what is there: this is a hot path)
             except FileExistsError:
@@ -327,6 +340,14 @@ class Launcher:
         except OSError as exc:
             aside.unlink(missing_ok=True)
             raise _unwritable(path, exc) from exc
+
+
+def _checkpoint_dir(text: str, directory: Path, *, uploads: bool) -> Path:
+    path = directory / Path(text).expanduser()
+    if uploads and not text.startswith("/Volumes/"):
+        message = f"{text} is no path that the runs of this backend can see."
+        raise SpecError(message, field="checkpoint.dir", hint="Name one under /Volumes/.")
+    return path
 
 
 def _in_byte_order(names: Mapping[str, Any]) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from airflows.place import Path, Place
 from airflows.spec import ADAPTIVE, SweepSpec
 
-_BACKENDS = frozenset({"kubernetes", "databricks", "burst"})
+_BACKENDS = frozenset({"kubernetes", "burst"})
 
 
 def refuse_not_yet(spec: SweepSpec, place: Place) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from airflows.backends.base import Observation, Phase
 from airflows.failures import Verdict
@@ -128,6 +129,8 @@ class View:
         tally: what has happened so far.
         running_accelerator_s: accelerator-seconds of the attempts that run now.
         rules: what does not change.
+        hopeless: PENDING trials whose own failure would have been followed by another attempt, had the sweep
+            not failed as a whole.
     """
 
     now: float
@@ -143,6 +146,7 @@ class View:
     tally: Tally
     running_accelerator_s: float
     rules: Rules
+    hopeless: Sequence[Trial] = ()
 
 
 @dataclass(slots=True)
@@ -174,6 +178,7 @@ def plan(view: View) -> Plan:
     _follow(view, made)
     made.halt, made.spent = _halting(view, made)
     _stop(view, made)
+    _give_up(view, made)
     _take_back(view, made)
     _place(view, made)
     made.done = _is_done(view, made)
@@ -216,24 +221,26 @@ def _next_event(view: View, trial: Trial, seen: Sighting) -> Event | None:
     if observation is None or observation.phase in {Phase.UNKNOWN, Phase.QUEUED}:
         return None
     if observation.phase is Phase.RUNNING:
-        started = trial.state is State.QUEUED
-        return Event(EventKind.STARTED, view.now, facts=_facts(observation)) if started else None
+        if trial.state is not State.QUEUED:
+            return None
+        return Event(EventKind.STARTED, view.now, facts=_facts(observation), changes=_changes(observation))
     return _end(view, trial, seen, observation)
 
 
 def _end(view: View, trial: Trial, seen: Sighting, observation: Observation) -> Event | None:
     facts = {"ended_at": observation.ended_at or view.now} | _facts(observation)
+    changes = _changes(observation)
     if observation.exit_code == 0 and not observation.word:
-        return Event(EventKind.SUCCEEDED, view.now, facts=facts)
+        return Event(EventKind.SUCCEEDED, view.now, facts=facts, changes=changes)
     if trial.state is State.STOPPING:
-        return Event(EventKind.GONE, view.now, trial.reason, facts=facts)
+        return Event(EventKind.GONE, view.now, trial.reason, facts=facts, changes=changes)
     if observation.word == CANCELLED:
         # Somebody wanted it: it is seen gone at the next look.
         return Event(EventKind.STOP_ASKED, view.now, Reason.USER, "It was cancelled outside of airflows.")
     if seen.verdict is None:
         return None
     failed = after_failure(trial, seen.verdict, seen.progress, view.rules.retry, view.now)
-    return Event(failed.kind, failed.at, failed.reason, failed.detail, facts, failed.changes)
+    return Event(failed.kind, failed.at, failed.reason, failed.detail, facts, {**failed.changes, **changes})
 
 
 def _facts(observation: Observation) -> dict[str, object]:
@@ -244,6 +251,11 @@ def _facts(observation: Observation) -> dict[str, object]:
         "exit_code": observation.exit_code,
     }
     return {name: value for name, value in facts.items() if value is not None}
+
+
+def _changes(observation: Observation) -> dict[str, Any]:
+    """Return what an observation says of the trial rather than of its attempt: the service's MLflow run."""
+    return {"run_id": observation.mlflow_run_id} if observation.mlflow_run_id else {}
 
 
 def _halting(view: View, made: Plan) -> tuple[str, bool]:
@@ -325,6 +337,15 @@ def _stop(view: View, made: Plan) -> None:
             made.events.append((trial, Event(EventKind.STOP_ASKED, view.now, Reason.LIMIT)))
 
 
+def _give_up(view: View, made: Plan) -> None:
+    """Let the trials fail for good whose further attempts will not come."""
+    moved = {trial.number for trial, _ in made.events}
+    for trial in view.hopeless:
+        if trial.number not in moved:
+            detail = f"{trial.message.rstrip('.')}; not tried again, because the whole sweep was halted"
+            made.events.append((trial, Event(EventKind.FAILED, view.now, trial.reason, detail)))
+
+
 _LEAVES = frozenset(
     {EventKind.SUCCEEDED, EventKind.FAILED, EventKind.RETRIED, EventKind.GONE, EventKind.UNSENT}
 )
@@ -357,6 +378,9 @@ def _place(view: View, made: Plan) -> None:
 
 def _is_done(view: View, made: Plan) -> bool:
     if view.in_flight or made.claims or made.events:
+        return False
+    if made.halt and not made.spent:
+        # At the next look it is known which trials that leaves without hope.
         return False
     if view.wish in {Wish.STOP, Wish.HALT} or view.halted or made.halt:
         return True

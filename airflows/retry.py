@@ -27,6 +27,10 @@ class RetryPolicy:
     wait_s: float
 
 
+NO_RETRIES = RetryPolicy(max=0, max_without_progress=0, wait_s=0.0)
+"""Where whoever runs the attempts tries again by itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """The newest complete checkpoint after an attempt.
@@ -63,19 +67,22 @@ def after_failure(
         "checkpoint": progress.checkpoint if advanced else trial.checkpoint,
         "checkpoint_step": progress.step if advanced else trial.checkpoint_step,
     }
-    if not (verdict.reason.is_infrastructure or (verdict.reason is Reason.TIMED_OUT and advanced)):
+    is_own = not (verdict.reason.is_infrastructure or verdict.reason is Reason.DUPLICATE)
+    if is_own and not (verdict.reason is Reason.TIMED_OUT and advanced):
         # What the place does to a run is no mistake that the next attempt or other trials would repeat.
         changes["signature"] = verdict.signature
+    detail = f"{verdict.reason.sentence} {verdict.message}".strip()
     if why_not:
-        detail = f"{verdict.reason.sentence} {verdict.message} ({why_not})".strip()
+        detail = f"{detail.rstrip('.')}; {why_not}"
         return Event(EventKind.FAILED, now, verdict.reason, detail, changes=changes)
     changes["not_before"] = now + wait_s(trial, policy)
-    detail = f"{verdict.reason.sentence} {verdict.message}".strip()
     return Event(EventKind.RETRIED, now, verdict.reason, detail, changes=changes)
 
 
 def _count(trial: Trial, verdict: Verdict, *, advanced: bool) -> Trial:
     stalled = 0 if advanced else trial.stalled
+    if verdict.reason is Reason.DUPLICATE:
+        return trial
     if verdict.reason.is_infrastructure or verdict.reason is Reason.TIMED_OUT:
         return replace(trial, stalled=stalled + (not advanced))
     return replace(trial, stalled=stalled, errors=trial.errors + 1)
@@ -86,6 +93,9 @@ def _why_not(trial: Trial, counted: Trial, verdict: Verdict, policy: RetryPolicy
     match verdict.reason:
         case Reason.INVALID | Reason.CODE_DAMAGED:
             why = "not retried"
+        case Reason.DUPLICATE:
+            # Another attempt would write into the checkpoints of a copy that may still run.
+            why = "not retried while the other copy may run"
         case Reason.OUT_OF_MEMORY:
             why = "not retried unchanged"
         case Reason.TIMED_OUT if not advanced:

@@ -4,7 +4,7 @@ Standard library only. Everything also works outside a trial, so the same script
 
 Example:
     >>> import airflows.runtime as trial  # doctest: +SKIP
-    >>> for epoch in range(start, 10):
+    >>> for epoch in range(start, 10):  # doctest: +SKIP
     ...     train(epoch)
     ...     with trial.saving(f"checkpoint-{epoch}.pt") as path:
     ...         torch.save(state, path)

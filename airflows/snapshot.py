@@ -101,6 +101,15 @@ def kept_files(directory: Path) -> list[str]:
     return sorted(str(path.relative_to(directory)) for path in found if path.is_symlink() or path.is_file())
 
 
+def file_digests(directory: Path) -> dict[str, str]:
+    """Return the digest of each file and link of a snapshot by its name.
+
+    Raises:
+        OSError: one cannot be read.
+    """
+    return {name: _digest(directory, [name]) for name in kept_files(directory)}
+
+
 def _has_digest(directory: Path, digest: str) -> bool:
     try:
         return directory.is_dir() and _digest(directory, kept_files(directory)) == digest

@@ -56,6 +56,8 @@ def _words(detail: ErrorDetails, place: Place) -> tuple[str, str]:
     kind, given, loc = detail["type"], detail["input"], detail["loc"]
     context = detail.get("ctx", {})
     name = str(loc[-1]) if loc else "The file"
+    if kind == "missing" and loc[-1] == "goal":
+        return "goal is missing.", "Write goal: minimize or goal: maximize; there is no default."
     simple = {
         "missing": f"{name} is missing.",
         "string_too_short": f"{name} is empty.",

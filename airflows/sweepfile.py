@@ -26,6 +26,7 @@ from airflows.train import TrainFile, normalised
 from airflows.yamlio import Notice
 
 _NAME_LENGTH = 64
+_TRAIN_KEYS = {"command", "experiment_name"}
 _ERROR_FIELD = re.compile(r"exclude\[(?P<rule>\d+)\]|space\.(?P<key>.+)")
 
 
@@ -84,6 +85,9 @@ def load_sweep(
     document = yamlio.read(path, dialect="sweep")
     if document.empty:
         Place(str(path)).fail("This file is empty.", "It needs name, base and space.")
+    if _is_train_yaml(document.value):
+        hint = f"Run it with: airflows run -f {path}  A sweep.yaml beside it names it as its base."
+        Place(str(path)).fail("This is a train.yaml, and a sweep.yaml is wanted.", hint)
     loaded = _load(document.value, Place(str(path), document=document), path.parent, sets, overrides, backend)
     return replace(loaded, path=path, notices=(*document.notices, *loaded.notices))
 
@@ -173,6 +177,13 @@ def _load(
         source=_source(read, base.file.tree),
         idempotency_token=base.token,
     )
+
+
+def _is_train_yaml(tree: Any) -> bool:
+    """Whether a file has what makes a train.yaml, and nothing that makes a sweep.yaml."""
+    if not isinstance(tree, Mapping):
+        return False
+    return tree.keys() >= _TRAIN_KEYS and not tree.keys() & {"base", "space", "include"}
 
 
 def _check_parts(spec: SweepSpec, place: Place) -> None:

@@ -268,6 +268,7 @@ def _reopen(trial: Trial, _event: Event) -> Mapping[str, Any]:
 _TABLE: Mapping[tuple[State, EventKind], Callable[[Trial, Event], Mapping[str, Any]]] = {
     (State.PENDING, EventKind.CLAIMED): _claim,
     (State.PENDING, EventKind.STOP_ASKED): _ask_stop,
+    (State.PENDING, EventKind.FAILED): _fail,
     (State.SUBMITTING, EventKind.RECLAIMED): _reclaim,
     (State.SUBMITTING, EventKind.ACCEPTED): _accept,
     (State.SUBMITTING, EventKind.UNSENT): _unsend,

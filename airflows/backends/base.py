@@ -7,11 +7,11 @@ runs against every one of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, cast, runtime_checkable
 
 from airflows.errors import SubmitError
 from airflows.ids import Token
@@ -31,6 +31,9 @@ class Capabilities:
         makes_mlflow_run: the service makes the MLflow run of each attempt itself.
         slots: trials that run at once here when the sweep does not say.
         shares_host: its runs die with this machine, so the ledger need not survive a power cut.
+        uploads: its runs see no disk of this machine: launch files and code are sent, and the root is only
+            where they are kept until then.
+        retries_itself: failed attempts are tried again there, so an end that is told is the last one.
     """
 
     idempotent_submit: bool
@@ -40,6 +43,8 @@ class Capabilities:
     makes_mlflow_run: bool
     slots: int
     shares_host: bool
+    uploads: bool = False
+    retries_itself: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,8 @@ class Job:
         secrets: variable name to `scope/key`; the value is read where the command runs.
         secret_env: variables as `env`, whose values others must not see, such as MLflow's credentials: never
             in an argument, nor in a file that others may read.
+        code: the kept code for backends that upload it, `snapshots/<digest>/<root name>`; None for none.
+        is_single: it was started by `airflows run`, and no other trial shares anything with it.
         checkpoint_dir: the trial's checkpoint directory, the same for all its attempts.
         checkpoint_pattern: glob of what counts as a checkpoint, empty for the known forms.
         timeout_s: limit of this attempt in seconds, None for none.
@@ -87,6 +94,8 @@ class Job:
     batch: str = ""
     throttle: int = 0
     secret_env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    code: Path | None = None
+    is_single: bool = False
 
 
 class Phase(StrEnum):
@@ -114,6 +123,8 @@ class Observation:
         host: the machine of node 0.
         resumed_from: the checkpoint the attempt started from, empty for none.
         node: the node that failed first.
+        mlflow_run_id: the MLflow run that the service made for the newest attempt, empty while there is none
+            and where the engine makes them.
     """
 
     phase: Phase
@@ -125,6 +136,34 @@ class Observation:
     host: str = ""
     resumed_from: str = ""
     node: int = 0
+    mlflow_run_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteRun:
+    """A run that its backend shows as waiting or running, whether or not the ledger knows of it.
+
+    Attributes:
+        handle: what `submit` would have answered: the ledger is asked for it.
+        name: of the run in the backend, for people who look there.
+        token: of the attempt, empty where it cannot be told.
+        phase: QUEUED, RUNNING, or UNKNOWN for a word of the backend that nobody knows.
+        word: the backend's own word for its state, such as `PENDING`.
+        detail: further words of the backend, such as why it waits.
+        host: the machine of node 0.
+        submitted_at: seconds since the epoch, UTC.
+        started_at: seconds since the epoch, UTC.
+    """
+
+    handle: Handle
+    name: str
+    token: str
+    phase: Phase
+    word: str = ""
+    detail: str = ""
+    host: str = ""
+    submitted_at: float | None = None
+    started_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,3 +234,67 @@ class Backend(Protocol):
 
     def wait(self, timeout_s: float) -> None:
         """Return when something may have changed, or after `timeout_s` seconds."""
+
+
+@runtime_checkable
+class ListsRuns(Protocol):
+    """What a backend may offer besides: to tell what it has, as `airflows list --remote` asks."""
+
+    def remote_runs(self) -> Iterable[RemoteRun]:
+        """Return the runs that wait or run now and have one of our names, those of other ledgers included.
+
+        Only this user's, in any order, and without a word about runs that have ended. What a name of ours
+        is, a backend says by its form: nothing on a disk or in the ledger is needed to know it.
+
+        Raises:
+            BackendUnavailableError: nobody was asked, so nothing is known.
+        """
+
+
+class MakesRuns(Protocol):
+    """What a backend with `makes_mlflow_run` and `uploads` says besides: where its service keeps things."""
+
+    @property
+    def tracking_uri(self) -> str:
+        """The only MLflow that its runs log to."""
+
+    @property
+    def checkpoint_root(self) -> Path:
+        """Gets the trials' checkpoints, as the nodes see it; a path of this machine only by chance."""
+
+    def newest_checkpoint(self, directory: str, pattern: str) -> tuple[str, int] | None:
+        """Return (path, step) of the newest complete checkpoint, as `airflows.checkpoints.newest` does.
+
+        Raises:
+            BackendUnavailableError: it cannot be told now.
+        """
+
+    def experiment(self, config: TrainConfig) -> str:
+        """Return the name of the MLflow experiment that the service uses for runs of a train.yaml.
+
+        Raises:
+            BackendUnavailableError: it cannot be told now.
+        """
+
+
+@runtime_checkable
+class DescribesRuns(Protocol):
+    """What a backend may offer besides: to tell of runs that nobody here has submitted."""
+
+    def describe(self, handle: Handle) -> Mapping[str, Any]:
+        """Return what the backend knows of a run, for people and as JSON.
+
+        Raises:
+            BackendUnavailableError: it did not answer.
+            NotFoundError: it knows no such run.
+        """
+
+    def logs_of(
+        self, handle: Handle, *, node: int, follow: bool, lines: int | None, attempt: int | None
+    ) -> Iterator[str]:
+        """Yield the log of one node, as `logs` does, of one of the attempts that the backend itself made."""
+
+
+def service_of(backend: Backend) -> MakesRuns | None:
+    """Return a backend as one whose service makes the MLflow runs; None when it does not."""
+    return cast("MakesRuns", backend) if backend.capabilities.makes_mlflow_run else None

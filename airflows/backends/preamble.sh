@@ -6,7 +6,7 @@
 # written into it says that the command was about to start, so an empty claim without a lock never ran.
 # Nothing here starts another program unless the attempt is ended from outside, times out or has checkpoints.
 
-INVALID=64 CODE_DAMAGED=65 DUPLICATE=76
+INVALID=64 CODE_DAMAGED=65 DUPLICATE=76 TIMED_OUT=77
 launch=$1 token=$2 nodes=$3 grace_ms=$4 limit=$5 gpu_fd=$6 python=$7 pattern=$8
 gpus=("${@:9}")
 pids=() timer='' word='' failed_node=0
@@ -218,7 +218,10 @@ finish() {
   # It is as safe, because readers wait for the lock, by when this is whole or never will be; a part of it is
   # no JSON and counts as no exit file, and the exit status of this process says the same.
   printf '{"exit_code": %d, "word": "%s", "node": %d, "resumed_from": "%s"}\n' \
-    "$1" "$2" "$failed_node" "$from" >"$launch/exit.json"
+    "$1" "$2" "$failed_node" "$from" >"$launch/exit.json" && exit "$1"
+  # Now this status alone tells how it ended, and a command that was ended early may well exit with 0.
+  [[ $2 != timed_out ]] || exit "$TIMED_OUT"
+  [[ -z $2 || $1 != 0 ]] || exit 143
   exit "$1"
 }
 

@@ -19,8 +19,9 @@ GROUP = "airflows.backends"
 _OWN = {
     "local": "airflows.backends.local.backend:LocalBackend",
     "slurm": "airflows.backends.slurm.backend:SlurmBackend",
+    "databricks": "airflows.backends.databricks.backend:DatabricksBackend",
 }
-_LATER = ("kubernetes", "databricks", "burst")
+_LATER = ("kubernetes", "burst")
 
 
 def backend_names() -> list[str]:

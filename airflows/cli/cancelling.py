@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,9 +12,10 @@ from airflows.cli import options
 from airflows.cli.failure import FAILED, SUCCEEDED, UsageError
 from airflows.cli.terminal import Session
 from airflows.documents import Document
-from airflows.errors import AirflowsError
+from airflows.errors import AirflowsError, NotFoundError
 
 if TYPE_CHECKING:
+    from airflows.engine.operations import CancelOutcome
     from airflows.ledger import Ledger
 
 
@@ -26,17 +28,24 @@ def cancel(
     where: options.Where = None,
     everything: Annotated[bool, typer.Option("--all", help="All active sweeps.")] = False,
     yes: options.Yes = False,
+    profile: options.Profile = None,
 ) -> int:
     """Cancel trials or whole sweeps, and wait until their runs are gone."""
+    from airflows.cli import strangers  # noqa: PLC0415
     from airflows.cli.lookup import conditions, existing_ledger, reading  # noqa: PLC0415
     from airflows.engine import operations  # noqa: PLC0415
 
     conditions_given = conditions(where) or None
     _check_words(wanted or [], where=bool(where), everything=everything)
+    options.use_profile(profile)
     home = options.home()
-    ledger = existing_ledger(home) if everything else reading(home)
+    ledger = existing_ledger(home) if everything or _are_strange(wanted or []) else reading(home)
+    if ledger is None and not everything:
+        unknown = NotFoundError(f"nothing was started under {home} yet.")
+        asked, left = strangers.cancel([(text, unknown) for text in wanted or []], home)
+        return _answer(session, operations.CancelOutcome(cancelled=asked, failed=left))
     if ledger is None:
-        return _answer(session, [], [])
+        return _answer(session, operations.CancelOutcome())
     if everything:
         ids = [row.id for row in ledger.sweeps(active_only=True)]
         failed: list[tuple[str, AirflowsError]] = []
@@ -45,8 +54,15 @@ def cancel(
     if not yes and session.can_ask() and not _is_agreed(session, ids, whole=conditions_given is None):
         session.note("Nothing was cancelled.")
         return FAILED
+    asked, failed = strangers.cancel(failed, home)
     outcome = operations.cancel(ids, home=home, where=conditions_given)
-    return _answer(session, outcome.cancelled, failed + outcome.failed)
+    cancelled = [*asked, *outcome.cancelled]
+    return _answer(session, replace(outcome, cancelled=cancelled, failed=failed + outcome.failed))
+
+
+def _are_strange(wanted: Sequence[str]) -> bool:
+    """Whether all ids are a backend's own."""
+    return all(":" in text for text in wanted)
 
 
 def _check_words(wanted: list[str], *, where: bool, everything: bool) -> None:
@@ -85,18 +101,18 @@ def _is_agreed(session: Session, ids: list[str], *, whole: bool) -> bool:
     return session.ask(f"Cancel all trials of {', '.join(sweeps)}?")
 
 
-def _answer(session: Session, cancelled: list[str], failed: list[tuple[str, AirflowsError]]) -> int:
+def _answer(session: Session, outcome: CancelOutcome) -> int:
     document: Document = {
-        "cancelled": cancelled,
-        "failed": [{"id": each, "error": str(error)} for each, error in failed],
+        "cancelled": outcome.cancelled,
+        "ended": [{"id": each, "state": state} for each, state in outcome.ended],
+        "failed": [{"id": each, "error": str(error)} for each, error in outcome.failed],
     }
-    lines = [f"{each} is cancelled" for each in cancelled]
-    if not cancelled and not failed:
-        lines = ["Nothing was left to cancel."]
-    session.answer(document, lines)
+    lines = [f"{each} is cancelled" for each in outcome.cancelled]
+    lines += [f"{each} had ended before: {state}" for each, state in outcome.ended]
+    session.answer(document, lines or ([] if outcome.failed else ["Nothing was left to cancel."]))
     word = session.note_style.paint("error:", "red", "bold")
-    session.note(*(f"{word} {each}: {error}" for each, error in failed))
-    return status_of(cancelled, failed)
+    session.note(*(f"{word} {each}: {error}" for each, error in outcome.failed))
+    return status_of(outcome.cancelled, outcome.failed)
 
 
 def status_of(cancelled: Sequence[str], failed: Sequence[tuple[str, AirflowsError]]) -> int:

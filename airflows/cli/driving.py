@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from airflows.addresses import has_secret
 from airflows.cli import background, render
+from airflows.cli.causes import causes_lines, causes_story
 from airflows.cli.failure import INTERRUPTED
 from airflows.cli.interrupts import Interrupts
 from airflows.cli.lookup import reading
 from airflows.cli.progress import Quiet, Reporter
 from airflows.cli.terminal import Session
 from airflows.documents import (
-    causes_of,
     counts_document,
     ended_document,
     results_document,
@@ -145,9 +145,12 @@ def ended_lines(session: Session, ledger: Ledger, results: SweepResults) -> list
     """Return how a sweep ended: ranked table, winner, why attempts failed, where to look."""
     row, style = results.row, session.style
     document = ended_document(results)
+    has_failed = bool(document["trials"]["failed"]) or row.state is SweepState.FAILED
+    told = causes_story(ledger, row) if has_failed else []
     lines: list[str] = []
     if results.ranking is not None and not row.single:
-        lines += render.results_lines(results_document(results, results.ranking.ranked), style, top=20)
+        shown = results_document(results, results.ranking.ranked, told)
+        lines += render.results_lines(shown, style, top=20, causes=False)
         lines.append("")
     lines.append(
         f"{style.paint(row.id, 'bold')}  {render.state_text(row.state, style)}: "
@@ -155,10 +158,9 @@ def ended_lines(session: Session, ledger: Ledger, results: SweepResults) -> list
     )
     if row.message:
         lines.append(row.message)
-    if document["trials"]["failed"] or row.state is SweepState.FAILED:
+    if has_failed:
         # The message names the cause already when identical failures stopped the sweep.
-        causes = causes_of(row.id, ledger.attempts(row.id))
-        lines += render.causes_lines([c for c in causes if c["signature"] not in row.message], style)
+        lines += causes_lines(told, style, known=row.message)
         lines.append(f"After a fix: airflows resume {row.id} --failed")
     return lines + look_lines(row)
 

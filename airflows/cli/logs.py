@@ -16,7 +16,7 @@ from airflows.cli import options
 from airflows.cli.failure import NoResultError, UsageError
 from airflows.cli.table import one_line
 from airflows.cli.terminal import Session
-from airflows.errors import AirflowsError
+from airflows.errors import AirflowsError, NotFoundError
 from airflows.trial import FINAL, Handle
 
 if TYPE_CHECKING:
@@ -45,12 +45,20 @@ def logs(
     download_to: Annotated[
         Path | None, typer.Option("--download-to", metavar="DIR", help="Copy the logs there instead.")
     ] = None,
+    profile: options.Profile = None,
 ) -> int:
     """Print logs; follow them while the trial runs."""
+    from airflows.cli import strangers  # noqa: PLC0415
     from airflows.cli.lookup import Found, find, reading, the_trial  # noqa: PLC0415
 
-    ledger = reading(options.home())
-    found = find(ledger, wanted)
+    options.use_profile(profile)
+    try:
+        ledger = reading(options.home())
+        found = find(ledger, wanted)
+    except NotFoundError:
+        if all_trials or download_to is not None or strangers.backend_of(wanted, options.home()) is None:
+            raise
+        return strangers.logs(session, wanted, options.home(), (node, lines, attempt))
     if all_trials and found.number is not None:
         message = f"{wanted} is one trial, and --all-trials wants all of its sweep's."
         raise UsageError(message, hint=f"Ask for {found.row.id}.")

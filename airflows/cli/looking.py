@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from airflows.cli import options, render
+from airflows.cli.causes import causes_story, launch_dir, log_files
 from airflows.cli.failure import UsageError
 from airflows.cli.terminal import Session
 from airflows.documents import (
+    SWEEP_FILTERS,
+    TRIAL_FILTERS,
     Document,
     attempt_document,
-    causes_of,
     event_document,
     plain,
     sweep_details,
@@ -23,6 +25,7 @@ from airflows.documents import (
     trial_document,
     without_passwords,
 )
+from airflows.errors import NotFoundError
 from airflows.trial import FINAL, State
 
 if TYPE_CHECKING:
@@ -45,19 +48,28 @@ def list_all(
     ] = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Most rows.")] = _DEFAULT_LIMIT,
     remote: Annotated[
-        bool, typer.Option("--remote", help="Ask the backends too. Not supported yet.")
+        bool,
+        typer.Option(
+            "--remote", help="Runs as the backends have them now, unknown ones too, as squeue does."
+        ),
     ] = False,
+    profile: options.Profile = None,
 ) -> int:
     """List active sweeps and runs, the newest first."""
     from airflows.cli.lookup import existing_ledger  # noqa: PLC0415
 
-    if remote:
-        message = "--remote is not supported yet."
-        raise UsageError(message, hint="Leave it out: without it the ledger is asked.")
+    options.use_profile(profile)
     wanted = _filters(filters)
+    known = TRIAL_FILTERS if runs else SWEEP_FILTERS
+    if not (runs or remote):
+        _check_filters(wanted, known)
     ledger = existing_ledger(options.home())
+    if remote:
+        from airflows.cli.remote import list_remote  # noqa: PLC0415
+
+        return list_remote(session, ledger, options.home(), lambda rows: _first(rows, wanted, limit))
     rows = () if ledger is None else _rows(ledger, everything=everything, runs=runs)
-    shown = list(_first(rows, wanted, limit + 1))
+    shown = list(_first(rows, wanted, limit + 1, known))
     is_cut = len(shown) > limit
     del shown[limit:]
     if is_cut:
@@ -112,28 +124,59 @@ def _sweep(ledger: Ledger, row: SweepRow) -> Document:
     return sweep_row(row, ledger.counts(row.id), best, driver_of(row))
 
 
+def _check_filters(wanted: Iterable[str], known: Collection[str]) -> None:
+    unknown = next((key for key in wanted if key not in known), None)
+    if unknown is not None:
+        message = f"--filter {unknown}: no row has such a key."
+        more = ", and the overrides of the trials shown" if "trial" in known else ""
+        raise UsageError(message, hint=f"There are: {', '.join(sorted(known))}{more}.")
+
+
 def _first(
-    rows: Iterator[Document] | Sequence[Document], wanted: Mapping[str, str], most: int
+    rows: Iterable[Document], wanted: Mapping[str, str], most: int, keys: Collection[str] = ()
 ) -> Iterator[Document]:
+    """Yield the first rows that match.
+
+    Args:
+        rows: from the newest on.
+        wanted: key to glob.
+        most: rows.
+        keys: that may be asked for even if there are no rows; overrides and those of rows may be too.
+
+    Raises:
+        UsageError: all rows were looked at, and none has such a key.
+    """
+    known = set(keys)
     for row in rows:
         if most <= 0:
             return
+        known |= row.get("overrides", {}).keys() if keys else row.keys()
         if all(_matches(row, key, glob) for key, glob in wanted.items()):
             most -= 1
             yield row
+    if known:
+        _check_filters(wanted, known)
 
 
 def _matches(row: Document, key: str, glob: str) -> bool:
-    value = row.get(key, row.get("overrides", {}).get(key))
+    overrides = row.get("overrides", {})
+    if key not in row and key not in overrides:
+        return False
+    value = row[key] if key in row else overrides[key]
     return fnmatchcase("" if value is None else str(plain(value)), glob)
 
 
-def get(session: Session, wanted: options.AnyId) -> int:
+def get(session: Session, wanted: options.AnyId, *, profile: options.Profile = None) -> int:
     """Tell everything known of a sweep, a trial or an attempt."""
+    from airflows.cli import strangers  # noqa: PLC0415
     from airflows.cli.lookup import find, reading  # noqa: PLC0415
 
-    ledger = reading(options.home())
-    found = find(ledger, wanted)
+    options.use_profile(profile)
+    try:
+        ledger = reading(options.home())
+        found = find(ledger, wanted)
+    except NotFoundError as exc:
+        return strangers.get(session, wanted, options.home(), exc)
     if found.number is None:
         document = sweep_story(ledger, found.row)
         lines = render.sweep_lines(document, session.style)
@@ -147,19 +190,23 @@ def get(session: Session, wanted: options.AnyId) -> int:
 def sweep_story(ledger: Ledger, row: SweepRow) -> Document:
     """Return the document of `get SWEEP`."""
     from airflows.cli.lookup import best_value, driver_of  # noqa: PLC0415
+    from airflows.cli.remote import waiting_words  # noqa: PLC0415
     from airflows.engine.results import gather  # noqa: PLC0415
     from airflows.yamlio import parse  # noqa: PLC0415
 
     results = gather(ledger, row)
     spec = parse(row.source, file=row.id, dialect="sweep").value
     shown = sweep_row(row, results.counts, best_value(results), driver_of(row))
-    causes = causes_of(row.id, ledger.attempts(row.id))
+    causes = causes_story(ledger, row)
+    words = Counter(waiting_words(row, ledger.trials(row.id, states=[State.QUEUED]), options.home()))
+    shown["waiting"] = [{"detail": detail, "count": count} for detail, count in words.most_common()]
     return shown | sweep_details(spec, results, causes, ledger.accelerator_seconds(row.id))
 
 
 def trial_story(ledger: Ledger, found: Found) -> Document:
     """Return the document of `get SWEEP/12`; of an attempt, with that attempt alone."""
     from airflows.cli.lookup import overrides_of  # noqa: PLC0415
+    from airflows.cli.remote import waiting_words  # noqa: PLC0415
     from airflows.engine.site import reload  # noqa: PLC0415
     from airflows.keys import effective  # noqa: PLC0415
 
@@ -168,7 +215,9 @@ def trial_story(ledger: Ledger, found: Found) -> Document:
     overrides = overrides_of(ledger, row, [trial])[number]
     attempts = [
         attempt_document(
-            attempt, str(_launch_dir(row, number, attempt.attempt)), _logs(row, number, attempt.attempt)
+            attempt,
+            str(launch_dir(row, number, attempt.attempt)),
+            [str(path) for path in log_files(row, number, attempt.attempt)],
         )
         for attempt in ledger.attempts(row.id, number)
         if found.attempt in {None, attempt.attempt}
@@ -177,17 +226,8 @@ def trial_story(ledger: Ledger, found: Found) -> Document:
     config: dict[str, Any] = effective(reload(row).base.tree, overrides)
     return {
         **trial_document(trial, overrides),
+        "waiting": next(iter(waiting_words(row, [trial], options.home())), None),
         "config": without_passwords(config),
         "attempts": attempts,
         "events": [event_document(event) for event in events],
     }
-
-
-def _launch_dir(row: SweepRow, number: int, attempt: int) -> Path:
-    return Path(row.root) / "runs" / row.id / str(number) / f"a{attempt}"
-
-
-def _logs(row: SweepRow, number: int, attempt: int) -> list[str]:
-    """Return the logs there are on this machine, by node."""
-    logs = _launch_dir(row, number, attempt).glob("logs/node_*.log")
-    return [str(path) for path in sorted(logs, key=lambda path: (len(path.name), path.name))]

@@ -80,6 +80,13 @@ def _by_handle(ledger: Ledger, text: str) -> Found:
         if known is not None:
             sweep, number, attempt = known
             return Found(ledger.sweep(sweep), number, attempt)
+    several = ledger.attempts_by_job(backend, rest)
+    if several:
+        # Job ids start again some day: the newest submission is meant.
+        sweep, number, attempt = several[0]
+        row = ledger.sweep(sweep)
+        is_one = all(other[:2] == (sweep, number) for other in several if other[0] == sweep)
+        return Found(row, number, attempt) if is_one or "_" in rest else Found(row)
     message = f"no trial was run as {text!r}."
     raise NotFoundError(message, hint="`airflows list --runs --all` shows the backends' ids.")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -27,6 +28,10 @@ Set = Annotated[
 ]
 BackendName = Annotated[
     str | None, typer.Option("--backend", metavar="NAME", help="Where to run, in place of the file's.")
+]
+Profile = Annotated[
+    str | None,
+    typer.Option("--profile", "-p", metavar="NAME", help="Profile of ~/.databrickscfg, for Databricks."),
 ]
 Where = Annotated[
     list[str] | None,
@@ -71,6 +76,12 @@ def _with_session(command: Command) -> Command:
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
+
+
+def use_profile(profile: str | None) -> None:
+    """Let Databricks be asked with a profile, for as long as this process lives."""
+    if profile:
+        os.environ["DATABRICKS_CONFIG_PROFILE"] = profile
 
 
 def home() -> Path:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
@@ -14,10 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from airflows.cli import options, render
+from airflows.cli.causes import causes_story
 from airflows.cli.failure import NoResultError, UsageError
 from airflows.cli.terminal import Session
 from airflows.documents import Document, has_overrides, results_document
 from airflows.errors import MissingExtraError
+from airflows.report.words import override_words
+from airflows.trial import State
 
 if TYPE_CHECKING:
     from airflows.engine.results import SweepResults
@@ -63,12 +64,16 @@ def results(
     kept = _kept(found, conditions(where), top)
     if form in {"csv", "parquet"} and not session.is_json:
         return _write_table(session, ledger, found, kept, form, to)
-    document = results_document(found, kept)
+    document = results_document(found, kept, _causes(ledger, found))
     if form == "json":
         session.document(document)
     else:
         session.answer(document, render.results_lines(document, session.style))
     return 0
+
+
+def _causes(ledger: Ledger, found: SweepResults) -> list[Document]:
+    return causes_story(ledger, found.row) if found.counts.get(State.FAILED) else []
 
 
 def _kept(found: SweepResults, where: Mapping[str, Any], top: int | None) -> list[Group]:
@@ -85,7 +90,11 @@ def _ranked_by(
 
     objective = _objective_of(found, metric, goal)
     trials = list(scored_trials(ledger, found.row, objective))
-    read = _tracker_of(found, home).read([trial.run_id for trial in trials if trial.run_id], objective)
+    tracker, runs = _tracker_of(found, home), [trial.run_id for trial in trials if trial.run_id]
+    read = tracker.read(runs, objective)
+    if len(read) < len(runs):
+        # The right address, and other runs behind it: this says how many are missing.
+        tracker.verify(runs)
     scored = [_rescored(trial, read.get(trial.run_id)) for trial in trials]
     return replace(found, objective=objective, ranking=rank(aim_of(objective, found.sweep.spec), scored))
 
@@ -103,6 +112,7 @@ def _objective_of(found: SweepResults, metric: str, goal: Goal | None) -> Object
 
 def _tracker_of(found: SweepResults, home: Path) -> Tracker:
     from airflows.engine.site import recorded_uri  # noqa: PLC0415
+    from airflows.engine.start import require_same_store  # noqa: PLC0415
     from airflows.tracking import OpenedSweep, SweepRun, choose_uri, open_tracker  # noqa: PLC0415
     from airflows.tracking.uris import OFF  # noqa: PLC0415
 
@@ -110,8 +120,10 @@ def _tracker_of(found: SweepResults, home: Path) -> Tracker:
     if row.tracking_uri in {"", OFF}:
         message = f"{row.id} ran without MLflow, so it has no metrics."
         raise NoResultError(message, hint="See `tracking` in the sweep file.")
-    wanted = found.sweep.spec.tracking.uri or recorded_uri(row)
+    # The recorded one is right from every directory; a relative path of the file is not.
+    wanted = recorded_uri(row) or found.sweep.spec.tracking.uri
     tracker = open_tracker(choose_uri(wanted, os.environ, home), home=home)
+    require_same_store(tracker, row)
     sweep = SweepRun(row.id, "", owner=row.nonce)
     tracker.attach(sweep, OpenedSweep(row.experiment_id, row.parent_run_id))
     return tracker
@@ -216,41 +228,6 @@ def _of_the_trial(ledger: Ledger, found: SweepResults, winner: Document) -> Mapp
 
     number = int(winner["trial"].rpartition("/")[2])
     return overrides_of(ledger, found.row, ledger.trials(found.row.id, numbers=[number]))[number]
-
-
-def override_words(overrides: Mapping[str, Any]) -> list[str]:
-    """Return the `--override` options that set these."""
-    return [f"--override {shlex.quote(f'{key}={_yaml_value(value)}')}" for key, value in overrides.items()]
-
-
-def _yaml_value(value: Any) -> str:
-    """Return a value as `--override` reads it, on one line."""
-    from airflows.yamlio import dump  # noqa: PLC0415
-
-    if isinstance(value, str) and not value.isprintable():
-        return _quoted(value)
-    if isinstance(value, (Mapping, list)):
-        return _flow(value)
-    return dump({"value": value}).removeprefix("value:").strip()
-
-
-def _flow(value: Any) -> str:
-    """Return a value inside brackets, where text needs quotes for its commas alone."""
-    match value:
-        case str():
-            return _quoted(value)
-        case Mapping():
-            return "{" + ", ".join(f"{_quoted(key)}: {_flow(item)}" for key, item in value.items()) + "}"
-        case list():
-            return f"[{', '.join(map(_flow, value))}]"
-        case _:
-            return _yaml_value(value)
-
-
-def _quoted(text: str) -> str:
-    # JSON leaves characters as they are that YAML takes for line ends, or not at all.
-    quoted = json.dumps(text, ensure_ascii=False)
-    return "".join(each if each.isprintable() else f"\\U{ord(each):08x}" for each in quoted)
 
 
 def _train_yaml(found: SweepResults, overrides: Mapping[str, Any]) -> str:

@@ -85,7 +85,7 @@ def backend_document(sweep: LoadedSweep) -> Document:
     try:
         notes += backend.check(sweep.base.config, sweep.directory if path is None else path.parent)
     except AirflowsError as exc:
-        notes.append(str(exc))
+        notes.append(f"a start from here would be refused: {exc}")
     files = files_of(backend, sweep, itertools.islice(first_trials(sweep), _BATCHED_TRIALS))
     known = {"type": backend.name, "notes": list(dict.fromkeys(notes))}
     return known | ({"files": files} if files else {})

@@ -201,7 +201,9 @@ class Reporter:
         for change in changes:
             if self.on_attempt is not None:
                 self.on_attempt(change)
-            if change.event.kind in {EventKind.FAILED, EventKind.REJECTED, EventKind.RETRIED}:
+            # A trial that fails while it waits for a retry was told of when its attempt failed.
+            is_failure = change.event.kind in {EventKind.FAILED, EventKind.REJECTED, EventKind.RETRIED}
+            if is_failure and change.before.state is not State.PENDING:
                 self._tell(change)
 
     def note(self, *lines: str) -> None:
@@ -268,10 +270,9 @@ def failure_lines(change: Change, tail: Sequence[str], log: str, session: Sessio
     """
     trial, style = change.before, session.note_style
     is_final = change.after.state is State.FAILED
-    where = f" on {trial.backend}" if trial.backend else ""
-    held = f" ({handle_text(trial.handle)})" if trial.handle else ""
+    where = f" as {handle_text(trial.backend, trial.handle)}" if trial.handle else ""
     what = style.paint("failed", "red") if is_final else style.paint("failed, to be tried again", "yellow")
-    lines = [f"{trial.id}.{trial.attempt} {what}{where}{held}: {one_line(change.event.detail)}"]
+    lines = [f"{trial.id}.{trial.attempt} {what}{where}: {one_line(change.event.detail)}"]
     lines += [f"  | {one_line(line)}" for line in tail]
     if log:
         lines.append(style.paint(f"  log: {log}", "dim"))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from airflows.cli.causes import causes_lines
 from airflows.cli.table import (
     NOTHING,
     number_text,
@@ -30,7 +32,8 @@ _LOOKS = {
     "running": "cyan",
 }
 _MOST_NUMBERS = 8
-_HANDLE_WIDTH = 24
+_HANDLE_WIDTH = 48
+_HANDLE_REST = re.compile(r"[:@].*", re.DOTALL)
 
 
 def state_text(state: str, style: Style) -> str:
@@ -103,7 +106,7 @@ def trials_lines(trials: Sequence[Document], style: Style) -> list[str]:
             str(trial["attempt"]),
             number_text(trial["value"]),
             took_text(trial),
-            handle_text(trial["handle"]),
+            handle_text(trial["backend"], trial["handle"]),
             overrides_text(trial["overrides"], names),
         )
         for trial in trials
@@ -111,9 +114,16 @@ def trials_lines(trials: Sequence[Document], style: Style) -> list[str]:
     return table(header, rows, style, right=frozenset({"ATTEMPT", "VALUE", "TOOK"}))
 
 
-def handle_text(handle: str | None, width: int = _HANDLE_WIDTH) -> str:
-    """Return a backend's own id, which may be long."""
-    return shortened(handle or "", width)
+def handle_text(backend: str | None, handle: str | None) -> str:
+    """Return a run's id as the backend's own commands have it, such as `slurm:4711_12`.
+
+    What a handle holds beside that is for us: another machine's processes, ids that start again some day.
+    """
+    if not handle:
+        return ""
+    whole = handle if handle.startswith(f"{backend}:") else f"{backend or '?'}:{handle}"
+    kind, _, own = whole.partition(":")
+    return shortened(f"{kind}:{_HANDLE_REST.sub('', own)}", _HANDLE_WIDTH)
 
 
 # get
@@ -134,6 +144,7 @@ def sweep_lines(sweep: Document, style: Style) -> list[str]:
         [
             ("message", sweep["message"] or ""),
             ("trials", counts_text(sweep["trials"])),
+            ("waits", ", ".join(f"{one['count']} x {one['detail']}" for one in sweep.get("waiting", ()))),
             ("best", "" if sweep["best"] is None else number_text(sweep["best"])),
             ("objective", objective_text(sweep["objective"])),
             ("started", when(sweep["started_at"])),
@@ -157,19 +168,6 @@ def _driver_sentence(sweep: Document) -> str:
     if sweep["ended_at"] is not None:
         return ""
     return f"none; take it up with: airflows resume {sweep['sweep']}"
-
-
-def causes_lines(causes: Sequence[Document], style: Style) -> list[str]:
-    """Return why attempts failed, each cause once with its count."""
-    if not causes:
-        return []
-    lines = ["", style.paint("why attempts failed", "bold")]
-    for cause in causes:
-        lines.append(
-            f"{cause['count']:>5} x {cause['class']}: {one_line(cause['message'] or cause['signature'])}"
-        )
-        lines.append(style.paint(f"        airflows logs {cause['example'].rpartition('.')[0]}", "dim"))
-    return lines
 
 
 def mlflow_text(sweep: Document) -> str:
@@ -200,6 +198,7 @@ def trial_lines(trial: Document, style: Style) -> list[str]:
     lines += fields_lines(
         [
             ("why", trial["message"] or ""),
+            ("waits", trial.get("waiting") or ""),
             ("value", "" if trial["value"] is None else _value_at_step(trial)),
             ("MLflow run", trial["mlflow_run_id"] or ""),
             *((key, value_text(value)) for key, value in trial["overrides"].items()),
@@ -232,7 +231,7 @@ def _attempt_lines(attempt: Document, trial: Document, style: Style) -> list[str
         f"  {line}"
         for line in fields_lines(
             [
-                ("handle", handle_text(attempt["handle"], style.width)),
+                ("handle", handle_text(attempt["backend"], attempt["handle"])),
                 ("exit code", "" if attempt["exit_code"] is None else str(attempt["exit_code"])),
                 ("resumed from", attempt["resumed_from"] or ""),
                 ("files", attempt["launch_dir"]),
@@ -273,11 +272,21 @@ def event_text(event: Document, attempt: Document) -> str:
 # results
 
 
-def results_lines(results: Document, style: Style, *, top: int | None = None) -> list[str]:
-    """Return the ranked table, who is not ranked and why, and the winner."""
+def results_lines(
+    results: Document, style: Style, *, top: int | None = None, causes: bool = True
+) -> list[str]:
+    """Return the ranked table, who is not ranked and why, the winner, and why trials failed.
+
+    Args:
+        results: the document.
+        style: how it looks.
+        top: most rows of the table.
+        causes: whether to tell why trials failed.
+    """
+    told = causes_lines(results["causes"], style) if causes else []
     objective = results["objective"]
     if objective is None:
-        return [f"{results['sweep']} has no objective, so nothing is ranked."]
+        return [f"{results['sweep']} has no objective, so nothing is ranked.", *told]
     head = f"{style.paint(results['sweep'], 'bold')}  {objective_text(objective)}"
     lines = [head if results["complete"] else f"{head}, not finished yet", ""]
     ranked = results["ranked"] if top is None else results["ranked"][:top]
@@ -285,8 +294,8 @@ def results_lines(results: Document, style: Style, *, top: int | None = None) ->
         lines += _ranked_lines(ranked, objective["metric"], style)
         hidden = len(results["ranked"]) - len(ranked)
         lines += [style.paint(f"… and {hidden} more", "dim")] if hidden > 0 else []
-    lines += _unranked_lines(results["unranked"], style)
-    return [*lines, "", *winner_lines(results, style)]
+    lines += _unranked_lines(results["unranked"], style, grouped=bool(results["causes"]))
+    return [*lines, "", *winner_lines(results, style), *told]
 
 
 def _ranked_lines(ranked: Sequence[Document], metric: str, style: Style) -> list[str]:
@@ -334,10 +343,12 @@ def _numbers_text(numbers: Sequence[int]) -> str:
     return f"{shown} +{hidden}" if hidden > 0 else shown
 
 
-def _unranked_lines(unranked: Sequence[Document], style: Style) -> list[str]:
+def _unranked_lines(unranked: Sequence[Document], style: Style, *, grouped: bool) -> list[str]:
     by_reason: dict[str, list[int]] = {}
     for trial in unranked:
-        by_reason.setdefault(trial["reason"], []).append(trial["number"])
+        # Where the causes are told by themselves, not every error is told here again.
+        is_failure = grouped and trial["reason"].startswith("failed: ")
+        by_reason.setdefault("failed" if is_failure else trial["reason"], []).append(trial["number"])
     if not by_reason:
         return []
     lines = ["", style.paint("not ranked", "bold")]

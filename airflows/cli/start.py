@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from airflows.engine.start import Begun
     from airflows.sweepfile import LoadedSweep
 
+_DATABRICKS = "databricks"
 _MANY_TRIALS = 100
 _MANY_HOURS = 100.0
 
@@ -30,6 +32,7 @@ def sweep(
     override: options.Override = None,
     sets: options.Set = None,
     backend: options.BackendName = None,
+    profile: options.Profile = None,
     dry_run: options.DryRun = False,
     detach: options.Detach = False,
     new: Annotated[bool, typer.Option("--new", help="Start another sweep of the same definition.")] = False,
@@ -39,7 +42,8 @@ def sweep(
     from airflows.sweepfile import load_sweep  # noqa: PLC0415
     from airflows.vetting import validate_points  # noqa: PLC0415
 
-    loaded = load_sweep(file, sets=sets or (), overrides=override or (), backend=backend)
+    changes = [*(sets or ()), *_profile_sets(profile, backend)]
+    loaded = load_sweep(file, sets=changes, overrides=override or (), backend=None if profile else backend)
     validate_points(loaded)
     if dry_run:
         return _preview(session, loaded, new=new)
@@ -57,6 +61,7 @@ def run(
     *,
     override: options.Override = None,
     backend: options.BackendName = None,
+    profile: options.Profile = None,
     watch: Annotated[bool, typer.Option("--watch", help="Print the run's log while it runs.")] = False,
     dry_run: options.DryRun = False,
     detach: options.Detach = False,
@@ -73,7 +78,8 @@ def run(
 
     base = load_train(file, override or ())
     session.note(*base.changes)
-    loaded = sweep_of_run(base, backend=backend)
+    where = {"type": _DATABRICKS, "profile": profile} if _profile_sets(profile, backend) else backend
+    loaded = sweep_of_run(base, backend=where)
     if dry_run:
         return _preview(session, loaded, new=key is None)
     if watch and detach:
@@ -84,6 +90,16 @@ def run(
     return _start(
         session, loaded, options.home(), new=not instance, instance=instance, detach=detach, streams=watch
     )
+
+
+def _profile_sets(profile: str | None, backend: str | None) -> list[str]:
+    """Return the changes of a sweep file that a profile means; it is kept with the sweep."""
+    if profile is None:
+        return []
+    if backend not in {None, _DATABRICKS}:
+        message = f"--profile is for Databricks, and you ask for backend {backend}."
+        raise UsageError(message, hint="Leave one of the two out.")
+    return [f"backend.type={_DATABRICKS}", f"backend.profile={json.dumps(profile)}"]
 
 
 def resume(

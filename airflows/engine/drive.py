@@ -20,6 +20,7 @@ from airflows.engine.submission import Submission
 from airflows.errors import AirflowsError, TrackingUnavailableError
 from airflows.ledger import Lease, SweepRow, Wish
 from airflows.planner import Rules, Tally
+from airflows.retry import NO_RETRIES
 from airflows.space import expand
 from airflows.trial import IN_FLIGHT, State, Trial
 
@@ -38,6 +39,7 @@ class Drive:
         new_token: makes a new lease token for every call.
         owner: who drives; default this process.
         only_cancels: carry out what people asked to cancel, start nothing, and return.
+        keeps_wish: `pause` is no person's wish: whoever comes next may drive on.
     """
 
     site: Site
@@ -46,6 +48,7 @@ class Drive:
     new_token: Callable[[], str] = lambda: uuid.uuid4().hex
     owner: Owner = field(default_factory=current_owner)
     only_cancels: bool = False
+    keeps_wish: bool = False
     driver: Driver | None = None
     is_paused: bool = False
     _note: str = ""
@@ -91,11 +94,12 @@ class Drive:
         if self.is_paused:
             self.driver.pause()
         with self.driver.keeping_lease():
-            is_over = self.driver.run() is not Wish.PAUSED and self._finish(row.id, lease)
-        if not is_over and not self.only_cancels:
+            wish = self.driver.run()
+            is_over = wish is not Wish.PAUSED and self._finish(row.id, lease, wish)
+        if not (is_over or self.only_cancels or self.keeps_wish):
             ledger.update_sweep(lease, wish=Wish.PAUSED)
 
-    def _finish(self, sweep: str, lease: Lease) -> bool:
+    def _finish(self, sweep: str, lease: Lease, wish: Wish) -> bool:
         """Finish, and ask an MLflow that does not answer again for some minutes; False when paused.
 
         Raises:
@@ -104,7 +108,7 @@ class Drive:
         began, times = self.clock(), 0
         while True:
             try:
-                finish(self.site, sweep, lease, now=self.clock())
+                finish(self.site, sweep, lease, wish, now=self.clock())
             except TrackingUnavailableError as exc:
                 if self.clock() - began >= PATIENCE_S:
                     raise
@@ -177,7 +181,7 @@ class Drive:
         can = site.backend.capabilities
         return Rules(
             limits=limits_of(site.spec, site.room, row.total),
-            retry=retry_of(site.spec, site.sweep.base.tree),
+            retry=NO_RETRIES if can.retries_itself else retry_of(site.spec, site.sweep.base.tree),
             since=max(self.clock(), lease.doubt_until),
             settle_s=can.visibility_lag_s,
             idempotent=can.idempotent_submit,

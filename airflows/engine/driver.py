@@ -32,6 +32,7 @@ LEASE_TTL_S = 30.0
 _RENEW_EVERY_S = 5.0
 _CHUNK = 500
 _WISH_EVERY_S = 1.0
+_FAILED = "failed: "
 
 
 @dataclass(slots=True)
@@ -106,10 +107,18 @@ class Driver:
             LedgerError: the ledger cannot be written.
         """
         while not self._paused.is_set():
-            if self.tick():
+            if not self.tick():
+                self._wait()
+            elif not self._was_overtaken():
                 return self._wish
-            self._wait()
         return Wish.PAUSED
+
+    def _was_overtaken(self) -> bool:
+        """Whether somebody has asked for something since the last look, which is then taken again."""
+        if self._ledger.wishes(self._row.id)[1] == self._requests:
+            return False
+        self._wishes_at = float("-inf")
+        return True
 
     @contextmanager
     def keeping_lease(self) -> Iterator[None]:
@@ -240,6 +249,7 @@ class Driver:
             tally=self._roster.tally,
             running_accelerator_s=sum(self._accelerator_s(t, now) for t in in_flight),
             rules=self._rules,
+            hopeless=self._roster.failed_once() if self._halted.startswith(_FAILED) else (),
         )
 
     def _ready(self, now: float) -> list[Trial]:
@@ -281,7 +291,7 @@ class Driver:
         ]
 
     def _halt(self, made: Plan) -> None:
-        self._halted = f"{'stopped' if made.spent else 'failed'}: {made.halt}"
+        self._halted = f"{'stopped: ' if made.spent else _FAILED}{made.halt}"
         self._ledger.update_sweep(self._lease, halted=self._halted, wish=Wish.HALT)
         self._wish = Wish.HALT
 

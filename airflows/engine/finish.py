@@ -13,8 +13,15 @@ from airflows.tracking import EndedRun, RunsMissingError, SweepEnd
 from airflows.trial import Reason, State
 
 
-def finish(site: Site, sweep: str, lease: Lease, *, now: float) -> None:
+def finish(site: Site, sweep: str, lease: Lease, wish: Wish, *, now: float) -> None:
     """Close MLflow's parent run and write the sweep's end. May be repeated after a crash.
+
+    Args:
+        site: what the sweep works with.
+        sweep: its id.
+        lease: of its driver.
+        wish: what the driver carried out: a STOP that came after that cancelled nothing.
+        now: seconds since the epoch, UTC.
 
     Raises:
         TrackingUnavailableError: MLflow does not answer; the sweep stays open and may be finished later.
@@ -22,7 +29,7 @@ def finish(site: Site, sweep: str, lease: Lease, *, now: float) -> None:
     """
     row = site.ledger.sweep(sweep)
     results = gather(site.ledger, row)
-    state, message = conclusion(results, row.wish, row.halted)
+    state, message = conclusion(results, wish, row.halted)
     winner = results.winner
     trials = list(trials_with_overrides(site.ledger, row))
     end = SweepEnd(

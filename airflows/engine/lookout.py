@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from airflows import ids
-from airflows.backends.base import Backend, Observation, Phase
+from airflows.backends.base import Backend, Observation, Phase, service_of
 from airflows.checkpoints import newest
 from airflows.engine.roster import Roster
 from airflows.engine.submission import Submission
@@ -69,6 +70,7 @@ class Lookout:
             self._be_silent(exc)
             return {}
         self._silences = 0
+        self.note = self.note or _why_all_wait(sightings)
         return sightings
 
     def cancel(self, in_flight: Iterable[Trial], now: float) -> None:
@@ -131,11 +133,22 @@ class Lookout:
             return
         for handle, observation in self._backend.poll(list(held)).items():
             trial = held[handle]
+            if not self._adopt(trial, observation):
+                continue
             if trial.state is State.STOPPING or not _ended_badly(observation):
                 yield trial.number, Sighting(observation)
                 continue
             verdict = classify(observation, self._tail(trial, observation.node))
             yield trial.number, Sighting(observation, verdict=verdict, progress=self._progress(trial))
+
+    def _adopt(self, trial: Trial, seen: Observation) -> bool:
+        """Make a service's MLflow run known as the trial's; False when its end must wait for that."""
+        try:
+            self._submission.adopt(trial, seen.mlflow_run_id, self._roster.overrides(trial.number))
+        except TrackingUnavailableError as exc:
+            self.note = str(exc)
+            return seen.phase is not Phase.ENDED
+        return True
 
     def _tail(self, trial: Trial, failed_first: int) -> list[str]:
         """The last lines of every node's log, the cause last, as far as they can be read."""
@@ -149,8 +162,19 @@ class Lookout:
         return lines
 
     def _progress(self, trial: Trial) -> Progress:
-        found = newest(*self._submission.checkpoints(trial.number))
-        return NO_PROGRESS if found is None else Progress(found.path, found.step)
+        service = service_of(self._backend)
+        look = newest if service is None else service.newest_checkpoint
+        found = look(*self._submission.checkpoints(trial.number))
+        return NO_PROGRESS if found is None else Progress(*found)
+
+
+def _why_all_wait(sightings: Mapping[int, Sighting]) -> str:
+    """Return what the backend says when nothing runs and everything waits in its queue."""
+    seen = [sighting.observation for sighting in sightings.values()]
+    if not all(one is not None and one.phase is Phase.QUEUED for one in seen):
+        return ""
+    details = Counter(one.detail for one in seen if one is not None and one.detail)
+    return next((detail for detail, _ in details.most_common(1)), "")
 
 
 def _ended_badly(observation: Observation) -> bool:

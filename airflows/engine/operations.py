@@ -13,6 +13,7 @@ from typing import Any
 from airflows import ids
 from airflows.drivers import Owner
 from airflows.engine.drive import Drive
+from airflows.engine.driver import LEASE_TTL_S
 from airflows.engine.observers import Observer, Silent
 from airflows.engine.reopen import reopen
 from airflows.engine.site import Site, open_site, recorded_uri, reload
@@ -20,7 +21,7 @@ from airflows.engine.source import Replicates, open_overrides
 from airflows.engine.start import Begun, begin, require_backend, require_same_store
 from airflows.errors import AirflowsError, BackendUnavailableError, ConflictError, LeaseHeldError, SpecError
 from airflows.keys import nearest
-from airflows.ledger import Ledger, SweepRow, Wish, open_ledger
+from airflows.ledger import Ledger, SweepRow, SweepState, Wish, open_ledger
 from airflows.sweepfile import LoadedSweep
 from airflows.trial import IN_FLIGHT, State
 
@@ -124,7 +125,7 @@ def resume(
     site = open_site(loaded, home, row=row)
     try:
         require_backend(site)
-        require_same_store(site, row)
+        require_same_store(site.tracker, row)
         _require_same_backend(site, row)
         code = site.prepare_code() if failed else row.code
         row = reopen(site, row, failed=failed, code=code, now=time.time())
@@ -132,6 +133,61 @@ def resume(
         return _driven(site, begun, observer, drive=drive, on_begun=on_begun)
     finally:
         site.ledger.close()
+
+
+def carry_on(
+    sweep: str,
+    *,
+    home: Path,
+    observer: Observer | None = None,
+    on_begun: Callable[[Begun, Drive], None] = _no_news,
+) -> Driven:
+    """Drive a sweep on as it is wanted, from where its last driver left it; nothing else changes.
+
+    Unlike `resume` it tries nothing again that has failed, and finishes a cancellation or a halt.
+
+    Args:
+        sweep: id or name.
+        home: `$AIRFLOWS_HOME`.
+        observer: is told what happens.
+        on_begun: as in `start`.
+
+    Raises:
+        NotFoundError: no such sweep.
+        LeaseHeldError: somebody else drives it.
+    """
+    with closing(open_ledger(home, create=False)) as ledger:
+        row, _, _ = ledger.resolve(sweep)
+    site = open_site(reload(row), home, row=row)
+    try:
+        if row.ended_at is None:
+            require_backend(site)
+            require_same_store(site.tracker, row)
+        return _driven(site, Begun(row, is_new=False), observer, drive=True, on_begun=on_begun)
+    finally:
+        site.ledger.close()
+
+
+def unattended(*, home: Path, now: float) -> list[SweepRow]:
+    """Return the sweeps that are wanted but that nobody drives any more, the oldest first.
+
+    A sweep that a person let go of (Ctrl-C) is not among them.
+
+    Args:
+        home: `$AIRFLOWS_HOME`.
+        now: seconds since the epoch, UTC.
+    """
+    with closing(open_ledger(home)) as ledger:
+        rows = ledger.sweeps(active_only=True)
+    return [row for row in reversed(rows) if row.wish is not Wish.PAUSED and _is_left(row, now)]
+
+
+def _is_left(row: SweepRow, now: float) -> bool:
+    owner = driver_of(row)
+    if owner is None:
+        # One that was just written down is about to be driven.
+        return now - (row.resumed_at or row.created_at) > LEASE_TTL_S
+    return owner.is_dead() or (row.lease_until or 0.0) < now
 
 
 def _require_same_backend(site: Site, row: SweepRow) -> None:
@@ -158,10 +214,17 @@ def _driven(
 
 @dataclass(slots=True)
 class CancelOutcome:
-    """What became of a request to cancel: ids, and (id, what was wrong) of those that failed."""
+    """What became of a request to cancel.
+
+    Attributes:
+        cancelled: ids.
+        failed: (id, what was wrong).
+        ended: (id, state) of what had ended otherwise before it could be cancelled.
+    """
 
     cancelled: list[str] = field(default_factory=list)
     failed: list[tuple[str, AirflowsError]] = field(default_factory=list)
+    ended: list[tuple[str, str]] = field(default_factory=list)
 
 
 def cancel(wanted: Sequence[str], *, home: Path, where: Mapping[str, Any] | None = None) -> CancelOutcome:
@@ -179,29 +242,44 @@ def cancel(wanted: Sequence[str], *, home: Path, where: Mapping[str, Any] | None
     with closing(open_ledger(home, create=False)) as ledger:
         for text in wanted:
             try:
-                outcome.cancelled += _cancel_one(ledger, home, text, where)
+                _cancel_one(ledger, home, text, where, outcome)
             except AirflowsError as exc:
                 outcome.failed.append((text, exc))
     return outcome
 
 
-def _cancel_one(ledger: Ledger, home: Path, text: str, where: Mapping[str, Any] | None) -> list[str]:
+def _cancel_one(
+    ledger: Ledger, home: Path, text: str, where: Mapping[str, Any] | None, outcome: CancelOutcome
+) -> None:
     row, number, _ = ledger.resolve(text)
     if number is None and where is None:
-        if row.ended_at is None:
-            ledger.wish(row.id, Wish.STOP)
-            _carry_out(ledger, home, row, whole=True)
-        return [row.id]
+        _cancel_sweep(ledger, home, row, outcome)
+        return
     numbers = {number} if number is not None else _matching(ledger, row, where or {})
-    going = (
-        {t.number for t in ledger.trials(row.id, numbers=numbers) if not t.state.is_final}
-        if numbers
-        else set()
-    )
+    trials = ledger.trials(row.id, numbers=numbers) if numbers else []
+    going = {trial.number for trial in trials if not trial.state.is_final}
     if going:
         ledger.request_cancel(row.id, going)
         _carry_out(ledger, home, row, whole=False)
-    return [f"{row.id}/{each}" for each in sorted(going)]
+    # Of those that were chosen by their values only what went on is of interest.
+    told = sorted(going if number is None else numbers)
+    for trial in ledger.trials(row.id, numbers=told) if told else ():
+        if trial.number in going and trial.state in {State.CANCELLED, State.PENDING}:
+            outcome.cancelled.append(trial.id)
+        else:
+            outcome.ended.append((trial.id, trial.state.value))
+
+
+def _cancel_sweep(ledger: Ledger, home: Path, row: SweepRow, outcome: CancelOutcome) -> None:
+    was_open = row.ended_at is None
+    if was_open:
+        ledger.wish(row.id, Wish.STOP)
+        _carry_out(ledger, home, row, whole=True)
+        row = ledger.sweep(row.id)
+    if was_open and row.state is SweepState.CANCELLED:
+        outcome.cancelled.append(row.id)
+    else:
+        outcome.ended.append((row.id, row.state.value))
 
 
 def _matching(ledger: Ledger, row: SweepRow, where: Mapping[str, Any]) -> set[int]:
@@ -259,7 +337,7 @@ def _drive_cancels(home: Path, row: SweepRow, deadline: float, *, whole: bool) -
             raise ConflictError(message)
         if row.tracking_uri and recorded_uri(row) is None:
             # Only the environment knows its password: without it another MLflow would be told.
-            require_same_store(site, row)
+            require_same_store(site.tracker, row)
         drive.run(row.id)
     finally:
         timer.cancel()
@@ -278,4 +356,14 @@ def driver_of(row: SweepRow) -> Owner | None:
     return Owner.from_text(row.lease_owner) if row.lease_owner else None
 
 
-__all__ = ["CancelOutcome", "Driven", "State", "cancel", "driver_of", "resume", "start"]
+__all__ = [
+    "CancelOutcome",
+    "Driven",
+    "State",
+    "cancel",
+    "carry_on",
+    "driver_of",
+    "resume",
+    "start",
+    "unattended",
+]

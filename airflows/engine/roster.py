@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflows.planner import Tally, is_first_failure
-from airflows.trial import Event, EventKind, State, Trial
+from airflows.trial import Event, EventKind, Reason, State, Trial
+
+_OWN_FAILURES = frozenset({Reason.ERROR, Reason.OUT_OF_MEMORY})
 
 
 class Roster:
@@ -122,6 +124,11 @@ class Roster:
     def all_pending(self, most: int) -> list[Trial]:
         """Return up to `most` PENDING trials, due or not."""
         return list(self._pending.values())[:most]
+
+    def failed_once(self) -> list[Trial]:
+        """Return the PENDING trials that failed by themselves and wait for another attempt."""
+        waiting = [self._pending[number] for number in sorted(self._retrying)]
+        return [trial for trial in waiting if trial.reason in _OWN_FAILURES]
 
     def next_due(self) -> float | None:
         """Return when the next delayed trial may start, seconds since the epoch; None for none."""

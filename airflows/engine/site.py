@@ -8,17 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from airflows.backends.base import Backend
+from airflows.backends.base import Backend, MakesRuns, service_of
 from airflows.backends.registry import open_backend
+from airflows.codechanges import CodeChanges, code_changes
+from airflows.errors import SpecError
+from airflows.file_system import is_on_network
 from airflows.launch import Launcher
 from airflows.ledger import Ledger, SweepRow, open_ledger
-from airflows.ledger.opening import is_on_network
 from airflows.planner import Limits
 from airflows.retry import RetryPolicy
-from airflows.snapshot import snapshot
+from airflows.snapshot import root_directory, snapshot
 from airflows.spec import SweepSpec
 from airflows.sweepfile import LoadedSweep, sweep_from_mapping
-from airflows.tracking import OpenedSweep, SweepRun, Tracker, choose_uri, open_tracker
+from airflows.tracking import OFF, OpenedSweep, SweepRun, Tracker, choose_uri, open_tracker, shown_uri
 from airflows.yamlio import parse
 
 _DEFAULT_RETRIES = 3
@@ -57,13 +59,21 @@ class Site:
 
     def _run_of(self, row: SweepRow) -> SweepRun:
         tracking = self.spec.tracking
+        config = self.sweep.base.config
+        service = self.service
+        own = tracking.experiment or config.experiment_name
         return SweepRun(
             sweep=row.id,
-            experiment=tracking.experiment or self.sweep.base.config.experiment_name,
+            experiment=own if service is None or row.experiment_id else service.experiment(config),
             source=row.source,
             tags=tracking.tags,
             owner=row.nonce,
         )
+
+    @property
+    def service(self) -> MakesRuns | None:
+        """What the backend says of its own MLflow and checkpoints; None where the engine sees to both."""
+        return service_of(self.backend)
 
     @property
     def room(self) -> int:
@@ -85,6 +95,30 @@ class Site:
         made = snapshot(self.sweep.base.config, self.base_dir, self.backend.root)
         return "" if made is None else made.digest
 
+    def code_changes(self, before: str, now: str) -> CodeChanges | None:
+        """Return what differs between two states of the code; None when it can no longer be told.
+
+        The sweep file and the train.yaml may lie among the code. They do not count: what they say is
+        compared as such.
+
+        Args:
+            before: digest of the code that was kept.
+            now: digest of the code as it is.
+        """
+        source = self.sweep.base.config.code_source
+        if source is None or source.snapshot is None:
+            return None
+        root = root_directory(source.snapshot.root_path, self.base_dir)
+        old, new = (self.backend.root / "snapshots" / digest / root.name for digest in (before, now))
+        if not (before and now and old.is_dir() and new.is_dir()):
+            return None
+        own = [path.resolve() for path in (self.sweep.path, self.sweep.base.path) if path is not None]
+        without = [path.relative_to(root) for path in own if path.is_relative_to(root)]
+        try:
+            return code_changes(old, new, without=without)
+        except OSError:
+            return None
+
     def launcher(self, row: SweepRow) -> Launcher:
         """Return what writes this sweep's launch directories, with the code that was recorded."""
         return Launcher.open(
@@ -97,6 +131,8 @@ class Site:
             checkpoint=self.spec.checkpoint,
             base_dir=self.base_dir,
             code=row.code,
+            checkpoint_root=None if self.service is None else self.service.checkpoint_root,
+            is_single=row.single,
         )
 
 
@@ -114,9 +150,27 @@ def open_site(sweep: LoadedSweep, home: Path, *, row: SweepRow | None = None) ->
         MissingExtraError: a package is missing.
     """
     backend = open_backend(sweep.spec.backend, home)
-    uri = choose_uri(sweep.spec.tracking.uri or recorded_uri(row), os.environ, home)
+    service = service_of(backend)
+    wanted = sweep.spec.tracking.uri or recorded_uri(row)
+    if service is not None:
+        wanted = _service_uri(wanted, service, backend.name)
+    uri = choose_uri(wanted, os.environ, home)
     ledger = open_ledger(home)
-    return Site(home, sweep, ledger, backend, open_tracker(uri, home, on_network=is_on_network(home)))
+    tracker = open_tracker(uri, home, on_network=is_on_network(home), is_service=service is not None)
+    return Site(home, sweep, ledger, backend, tracker)
+
+
+def _service_uri(wanted: str | None, service: MakesRuns, name: str) -> str:
+    """Return the MLflow that a service logs to.
+
+    Raises:
+        SpecError: the sweep wants another.
+    """
+    if wanted is None or wanted.lower() in {OFF, service.tracking_uri}:
+        return wanted or service.tracking_uri
+    message = f"runs on {name} log to the MLflow of their workspace, and not to {shown_uri(wanted)}."
+    hint = f"Leave it out: it is {service.tracking_uri} there; or `none` for no metrics and no winner."
+    raise SpecError(message, field="tracking.uri", hint=hint)
 
 
 def recorded_uri(row: SweepRow | None) -> str | None:

@@ -6,10 +6,14 @@ import uuid
 from dataclasses import dataclass
 
 from airflows import ids
+from airflows.codechanges import CodeChanges
 from airflows.engine.site import Site
 from airflows.errors import BackendUnavailableError, ConflictError, NotFoundError
+from airflows.file_system import is_on_network
 from airflows.ledger import SweepRow, SweepState, Wish
 from airflows.space import expand
+from airflows.tracking import Tracker
+from airflows.tracking.uris import is_sqlite, sqlite_path
 from airflows.yamlio import parse
 
 
@@ -120,14 +124,15 @@ def _check_same(site: Site, found: SweepRow, code: str) -> None:
     if found.backend != site.backend.name:
         message = f"sweep {found.id} runs on backend {found.backend}, and you ask for {site.backend.name}."
         raise ConflictError(message, hint=ways)
-    if found.code != code:
-        message = f"the code has changed since sweep {found.id} was started."
-        raise ConflictError(message, hint=ways)
+    if found.code != code and (changes := site.code_changes(found.code, code)) != CodeChanges():
+        what = f": {changes}" if changes else ""
+        message = f"the code has changed since sweep {found.id} was started{what}."
+        raise ConflictError(message, hint=f"{ways} Files that .gitignore names do not count as code.")
     if found.source != site.sweep.source:
         names = ", ".join(_changed_keys(found.source, site.sweep.source))
         message = f"the file differs from sweep {found.id} in what may change while it runs: {names}."
         raise ConflictError(message, hint=ways)
-    require_same_store(site, found)
+    require_same_store(site.tracker, found)
 
 
 def _changed_keys(recorded: str, now: str) -> list[str]:
@@ -136,16 +141,14 @@ def _changed_keys(recorded: str, now: str) -> list[str]:
     return sorted(key for key in one.keys() | other.keys() if one.get(key) != other.get(key))
 
 
-def require_same_store(site: Site, row: SweepRow) -> None:
+def require_same_store(tracker: Tracker, row: SweepRow) -> None:
     """Check that metrics would be read from the MLflow that the sweep's runs are in.
 
     Raises:
         ConflictError: it is another one.
     """
-    if row.tracking_uri != site.tracker.uri:
-        message = (
-            f"sweep {row.id} has its runs in MLflow at {row.tracking_uri}, and not at {site.tracker.uri}."
-        )
+    if row.tracking_uri != tracker.uri:
+        message = f"sweep {row.id} has its runs in MLflow at {row.tracking_uri}, and not at {tracker.uri}."
         hint = (
             "Set MLFLOW_TRACKING_URI (or tracking.uri) to where they are, or start another sweep with --new."
         )
@@ -169,7 +172,23 @@ def require_backend(site: Site) -> tuple[str, ...]:
         raise BackendUnavailableError(message, hint="`airflows backends` shows what can.")
     notes = list(site.backend.check(site.sweep.base.config, site.base_dir))
     site.tracker.check()
-    if site.sweep.base.config.code_source is None:
+    notes += _notes_on_store(site)
+    if site.sweep.base.config.code_source is None and not site.backend.capabilities.uploads:
         where = f"The command runs in {site.base_dir}, since no code_source is given"
         notes.append(f"{where}: on AI Runtime it would run in an empty directory.")
     return tuple(notes)
+
+
+def _notes_on_store(site: Site) -> list[str]:
+    """Return what people should know before many machines write into one SQLite file."""
+    if not is_sqlite(site.tracker.uri) or site.backend.capabilities.shares_host:
+        return []
+    path = sqlite_path(site.tracker.uri)
+    where = f"a file on {'a network file system' if is_on_network(path) else 'a disk of this machine'}"
+    risk = (
+        "SQLite is not safe there: runs that log at once may fail, or damage it"
+        if is_on_network(path)
+        else "nodes that do not see it under this path cannot log"
+    )
+    way = "Set MLFLOW_TRACKING_URI to an MLflow server"
+    return [f"Every node logs to the embedded MLflow store {path}, {where}; {risk}. {way}."]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +23,7 @@ from airflows.errors import (
 )
 from airflows.failures import normalise
 from airflows.launch import Launcher
-from airflows.tracking import Tracker, TrialRun
+from airflows.tracking import Tracker, TrackingRefusedError, TrialRun
 from airflows.train import ACCELERATORS, decode, effective
 from airflows.trial import Event, EventKind, Handle, Reason, Trial
 
@@ -67,6 +68,8 @@ class Submission:
         # After a crash an MLflow run may exist that the ledger does not know: these are looked up first.
         self._uncertain: set[int] = set()
         self._times_unsent: Counter[int] = Counter()
+        self._makes_runs = not backend.capabilities.makes_mlflow_run
+        self._adopted: set[str] = set()
 
     @cached_property
     def _launcher(self) -> Launcher:
@@ -111,7 +114,8 @@ class Submission:
         outcome = Outcome()
         try:
             # The program of an earlier attempt may have ended the run.
-            self._tracker.reopen([trial.run_id for trial in trials if trial.run_id])
+            if self._makes_runs:
+                self._tracker.reopen([trial.run_id for trial in trials if trial.run_id])
             runs = self.runs(trials, overrides)
         except TrackingUnavailableError as exc:
             outcome = self.hold_back(trials, str(exc))
@@ -141,6 +145,8 @@ class Submission:
             TrackingUnavailableError: MLflow does not answer; a later call finds what this one made.
         """
         runs = {trial.number: trial.run_id for trial in trials}
+        if not self._makes_runs:
+            return runs
         missing = [trial for trial in trials if not trial.run_id]
         doubtful = frozenset(self._uncertain)
         for uncertain in (True, False):
@@ -152,6 +158,19 @@ class Submission:
                 runs |= self._tracker.create_runs(made, uncertain=uncertain)
         self._uncertain -= {trial.number for trial in missing}
         return runs
+
+    def adopt(self, trial: Trial, run_id: str, overrides: Mapping[str, Any]) -> None:
+        """Make a run that the backend's service made for a trial known as its own; once.
+
+        Raises:
+            TrackingUnavailableError: MLflow does not answer; it is done at the next sight of the run.
+        """
+        if not run_id or run_id in self._adopted or self._makes_runs:
+            return
+        earlier = trial.run_id if trial.run_id != run_id else ""
+        with contextlib.suppress(TrackingRefusedError):
+            self._tracker.adopt(run_id, self._trial_run(trial, overrides), earlier=earlier)
+        self._adopted.add(run_id)
 
     def _trial_run(self, trial: Trial, overrides: Mapping[str, Any]) -> TrialRun:
         name = ids.token(ids.SweepId(trial.sweep), trial.number, trial.attempt)

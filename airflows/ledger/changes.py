@@ -1,7 +1,7 @@
 """How transitions and closings become rows of trials, attempts, events and scores.
 
-A driver does little else, so these statements are compiled once: SQLAlchemy's own work on each execution
-takes longer than SQLite's.
+A driver does little else, so these statements are compiled once, and executed by the database's driver:
+SQLAlchemy's own work on each execution takes longer than SQLite's.
 """
 
 from __future__ import annotations
@@ -15,28 +15,40 @@ import sqlalchemy as sa
 from airflows.errors import StaleTrialError
 from airflows.ledger import schema
 from airflows.ledger.records import Change, Closing
-from airflows.trial import EventKind, Trial, attempt_after
+from airflows.trial import EventKind, State, Trial, attempt_after
 
 
 class Prepared:
     """A statement that is compiled once for each kind of database, and takes plain values only."""
 
-    def __init__(self, statement: sa.UpdateBase) -> None:
+    def __init__(self, statement: sa.Select[Any] | sa.UpdateBase) -> None:
         self._statement = statement
         self._compiled: dict[str, tuple[str, Sequence[str] | None]] = {}
 
-    def run(self, connection: sa.Connection, rows: Iterable[Mapping[str, Any]]) -> sa.CursorResult[Any]:
-        """Execute it once for each row of values."""
+    def run(self, connection: sa.Connection, rows: Iterable[Mapping[str, Any]]) -> int:
+        """Execute it once for each row of values; return how many rows were changed."""
         text, order = self._compiled.get(connection.dialect.name) or self._compile(connection.dialect)
-        if order is None:
-            return connection.exec_driver_sql(text, [dict(row) for row in rows])
-        return connection.exec_driver_sql(text, [tuple(row[name] for name in order) for row in rows])
+        cursor = connection.connection.cursor()
+        cursor.executemany(text, [_arguments(row, order) for row in rows])
+        return cursor.rowcount
+
+    def first(self, connection: sa.Connection, values: Mapping[str, Any]) -> Sequence[Any] | None:
+        """Execute it once; return the first row, None for none."""
+        text, order = self._compiled.get(connection.dialect.name) or self._compile(connection.dialect)
+        cursor = connection.connection.cursor()
+        cursor.execute(text, _arguments(values, order))
+        return cursor.fetchone()
 
     def _compile(self, dialect: sa.Dialect) -> tuple[str, Sequence[str] | None]:
         compiled = self._statement.compile(dialect=dialect)
         found = str(compiled), getattr(compiled, "positiontup", None)
         self._compiled[dialect.name] = found
         return found
+
+
+def _arguments(values: Mapping[str, Any], order: Sequence[str] | None) -> Any:
+    """Return values as the driver takes them: by name, or in an order."""
+    return dict(values) if order is None else tuple(map(values.__getitem__, order))
 
 
 def _placed(names: Iterable[str]) -> dict[str, sa.BindParameter[Any]]:
@@ -105,7 +117,7 @@ def write_changes(connection: sa.Connection, changes: Sequence[Change]) -> None:
     if not changes:
         return
     done = _UPDATE_TRIALS.run(connection, [_trial_values(change) for change in changes])
-    if done.rowcount != len(changes):
+    if done != len(changes):
         names = ", ".join(change.before.id for change in changes[:3])
         message = f"the ledger moved on under {names}; nothing was written."
         raise StaleTrialError(message)
@@ -163,10 +175,12 @@ def _trial_values(change: Change) -> dict[str, Any]:
 
 def _event(change: Change) -> dict[str, Any]:
     before, after, event = change.before, change.after, change.event
+    # A trial that fails while it waits for the next attempt: that is the end of the last one's story.
+    waited = before.state is State.PENDING and event.kind is EventKind.FAILED
     return {
         "sweep": after.sweep,
         "number": after.number,
-        "attempt": before.attempt,
+        "attempt": before.attempt - waited,
         "at": event.at,
         "kind": event.kind,
         "from_state": before.state,

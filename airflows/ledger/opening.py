@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import sqlite3
 from collections.abc import Iterator
@@ -14,26 +13,10 @@ import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
 from airflows.errors import LedgerError, MissingExtraError, SchemaTooNewError
+from airflows.file_system import is_on_network
 from airflows.ledger import schema
 
 BUSY_TIMEOUT_S = 30.0
-_NETWORK_FILE_SYSTEMS = frozenset(
-    {
-        "nfs",
-        "nfs4",
-        "cifs",
-        "smb3",
-        "smbfs",
-        "lustre",
-        "gpfs",
-        "beegfs",
-        "fuse.sshfs",
-        "9p",
-        "ceph",
-        "afs",
-        "glusterfs",
-    }
-)
 
 
 def sqlite_url(path: Path) -> str:
@@ -105,7 +88,10 @@ def _path(url: sa.URL) -> Path:
 
 
 def _sqlite(url: sa.URL, busy_timeout_s: float) -> sa.Engine:
-    engine = sa.create_engine(url, connect_args={"timeout": busy_timeout_s, "check_same_thread": False})
+    # The one used last is taken again: what it has read is still right unless somebody else wrote.
+    engine = sa.create_engine(
+        url, connect_args={"timeout": busy_timeout_s, "check_same_thread": False}, pool_use_lifo=True
+    )
     journal = "delete" if is_on_network(_path(url)) else "wal"
 
     @sa.event.listens_for(engine, "connect")
@@ -124,28 +110,6 @@ def _sqlite(url: sa.URL, busy_timeout_s: float) -> sa.Engine:
         raw.execute("BEGIN" if reading else "BEGIN IMMEDIATE")
 
     return engine
-
-
-def is_on_network(path: Path) -> bool:
-    """Whether a path lies on a network file system, where SQLite's WAL does not work."""
-    try:
-        mounts = Path("/proc/mounts").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False
-    return file_system(os.path.realpath(path), mounts) in _NETWORK_FILE_SYSTEMS
-
-
-def file_system(path: str, mounts: str) -> str:
-    """Return the kind of file system of an absolute path, by the text of /proc/mounts; empty if unknown."""
-    best, kind = "", ""
-    for line in mounts.splitlines():
-        _, where, this, *_ = [*line.split(" "), "", "", ""]
-        where = re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), where)
-        inside = path == where or path.startswith(where.rstrip("/") + "/")
-        # Of two on one directory the later one lies on top.
-        if where and inside and len(where) >= len(best):
-            best, kind = where, this
-    return kind
 
 
 def _no_ledger(engine: sa.Engine) -> LedgerError:
@@ -196,7 +160,7 @@ def translated(engine: sa.Engine) -> Iterator[None]:
     """Turn the database's exceptions into one clear paragraph, without the statement or its values."""
     try:
         yield
-    except (sa.exc.DBAPIError, sqlite3.Error) as exc:
+    except (sa.exc.DBAPIError, engine.dialect.loaded_dbapi.Error) as exc:
         raise _explain(engine, exc.orig if isinstance(exc, sa.exc.DBAPIError) else exc) from None
     except sa.exc.SQLAlchemyError as exc:
         message = f"the ledger {shown(str(engine.url))} failed: {type(exc).__name__}."

@@ -212,6 +212,27 @@ class Reads:
         )
         return (rows[0].sweep, rows[0].number, rows[0].attempt) if rows else None
 
+    def attempts_by_job(self, backend: str, job: str) -> list[tuple[str, int, int]]:
+        """Return (sweep, number, attempt) of each attempt in a backend's job, the newest submission first.
+
+        Job is what the backend's own commands print: a handle up to its `@` or `:`, and of the elements of
+        an array also what all of them begin with.
+        """
+        table = schema.attempts.c
+        rows = self._rows(
+            sa.select(table.sweep, table.number, table.attempt)
+            .where(
+                table.backend == backend,
+                sa.or_(
+                    table.handle.startswith(f"{job}@", autoescape=True),
+                    table.handle.startswith(f"{job}:", autoescape=True),
+                    table.handle.startswith(f"{job}_", autoescape=True),
+                ),
+            )
+            .order_by(table.submitted_at.desc(), table.number)
+        )
+        return [(row.sweep, row.number, row.attempt) for row in rows]
+
     def events(self, sweep: str, number: int | None = None) -> list[EventRow]:
         """Return transitions in the order in which they were written."""
         table = schema.events.c

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from airflows.drivers import Owner
 from airflows.errors import LeaseHeldError, LeaseLostError
 from airflows.ledger import schema
-from airflows.ledger.changes import insert_trials, write_changes, write_closings
+from airflows.ledger.changes import Prepared, insert_trials, write_changes, write_closings
 from airflows.ledger.opening import translated
 from airflows.ledger.reads import Reads, no_sweep
 from airflows.ledger.records import Change, Closing, Lease, PointRow, SweepRow, SweepState, Wish
@@ -25,7 +25,7 @@ from airflows.times import to_iso
 from airflows.trial import Trial
 
 _INSERT_POINTS = sa.insert(schema.points)
-_LEASE_TOKEN = (
+_LEASE_TOKEN = Prepared(
     sa.select(schema.sweeps.c.lease_token)
     .where(schema.sweeps.c.id == sa.bindparam("sweep"))
     # FOR SHARE keeps a PostgreSQL takeover waiting until this commit; SQLite has one writer anyway.
@@ -243,8 +243,8 @@ class Ledger(Reads):
             )
 
     def _fence(self, connection: sa.Connection, lease: Lease) -> None:
-        row = connection.execute(_LEASE_TOKEN, {"sweep": lease.sweep}).first()
-        if row is None or row.lease_token != lease.token:
+        row = _LEASE_TOKEN.first(connection, {"sweep": lease.sweep})
+        if row is None or row[0] != lease.token:
             raise _lost(lease.sweep)
 
 

@@ -23,6 +23,7 @@ _SUBMIT = re.compile(
     r"(^[ \t]*|[;&|({`'\"]\s*|\bthen\s+|\bdo\s+|\belse\s+|\bexec\s+)sbatch(?=\s)", re.MULTILINE
 )
 _DIRECTIVE = re.compile(r"^#(?:SBATCH|PBS|BSUB)\b[^\n]*\n?", re.MULTILINE)
+_BLANKS = re.compile(r"^[ \t]+(?=\n)", re.MULTILINE)
 _GAP = re.compile(r"\n(?:[ \t]*\n){2,}")
 _IN_HEADER = re.compile(r"#!|\s*#+\s*(?:SBATCH|sbatch|PBS|BSUB)\b")
 _VARYING = re.compile(
@@ -63,7 +64,7 @@ class Source:
         script: its tree.
         flags: options of the interpreter, such as `e` of `#!/bin/bash -e`.
         name: the file's name.
-        directory: where it lies, absolute.
+        directory: where it starts.
         given: variables that are set otherwise.
         has_chdir: it says where it runs.
         mentioned: variables of Slurm that programs use which it runs.
@@ -225,8 +226,13 @@ def _tightened(text: str) -> str:
     ends = [end_of(script, item) for item in script.items]
     starts = [item.start for item in script.items]
     gaps = zip([0, *ends], [*starts, len(text)], strict=True)
-    edits = [Edit(first, last, _GAP.sub("\n\n", text[first:last])) for first, last in gaps if first < last]
+    edits = [Edit(first, last, _tight(text[first:last])) for first, last in gaps if first < last]
     return applied(text, edits).strip("\n")
+
+
+def _tight(gap: str) -> str:
+    """Return what stands between two commands without more than one empty line, and no blanks on that."""
+    return _GAP.sub("\n\n", _BLANKS.sub("", gap))
 
 
 def _without_jobs(text: str, name: str) -> tuple[str, set[str]]:

@@ -184,7 +184,7 @@ class _Migrating:
             script,
             self.flags,
             self.name,
-            self.directory,
+            self._start(),
             frozenset(facts.export_of(self.header.last("export"))[1])
             | frozenset(sweep.keys if sweep else ()),
             has_chdir=self.header.last("chdir") is not None,
@@ -273,6 +273,13 @@ class _Migrating:
             return chdir
         return chdir if self.root == "." else f"{self.root}/{chdir}"
 
+    def _start(self) -> str:
+        """Return the directory that the script starts in."""
+        chdir = facts.value(self.header, "chdir") or "."
+        if chdir == ".":
+            return self.directory
+        return chdir.rstrip("/") if chdir.startswith(("/", "~", "$")) else f"{self.directory}/{chdir}"
+
     def _retries(self) -> int:
         """Slurm starts a job again that lost its node, unless told otherwise; a script may do so itself."""
         if self.report.kinds & {"self-requeue", "self-resubmit"}:
@@ -311,7 +318,16 @@ class _Migrating:
             made["inherit"] = command.inherited
         if self._image() is not None:
             made["container"] = "pyxis"
+            if mounts := self._mounts():
+                made["container_mounts"] = mounts
         return made
+
+    def _mounts(self) -> list[str]:
+        """Return what pyxis shows of the nodes, as far as it is written out."""
+        given = facts.value(self.header, "container-mounts")
+        container = self.body.container if self.body else None
+        mounts = given.split(",") if given is not None else container.binds if container else ()
+        return [mount for mount in mounts if mount and "$" not in mount]
 
     def _equivalent(self) -> dict[str, Any]:
         """Return what stands on Slurm for the accelerator type, where that is not what the type says."""

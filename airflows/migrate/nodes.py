@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -11,17 +12,21 @@ from airflows.migrate.report import Report
 from airflows.migrate.resources import Resources
 from airflows.migrate.shell import names
 from airflows.migrate.shell.tree import Command, Function, Item, Script, Simple
+from airflows.migrate.shell.words import literal
 from airflows.migrate.steps import PLUMBING
 from airflows.migrate.trace import end_of
 
 # Options of srun that make a step run somewhere else, or as something else, than all tasks of the job.
 _PARTICULAR = frozenset(
     """
-    nodelist exclude relative jobid job-id nodefile multi-prog het-group pack-group input chdir mpi uid gid
+    nodelist exclude relative nodefile multi-prog het-group pack-group input chdir mpi uid gid
     bcast overcommit
     """.split()  # noqa: SIM905
 )
+_THIS_JOB = frozenset({"$SLURM_JOB_ID", "$SLURM_JOBID", "${SLURM_JOB_ID}", "${SLURM_JOBID}"})
 _GPU_OPTIONS = ("gpus", "gpus-per-node", "gpus-per-task", "gres")
+_VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)\}?", re.ASCII)
+_OPTIONS = re.compile(r"[\s\"'\\]*-")
 _EACH_NODE = PLUMBING | {"mkdir", ":", "scontrol", "ulimit"}
 _FIRST = 'if [ "$NODE_RANK" = 0 ]; then'
 
@@ -91,20 +96,51 @@ class _Editor:
 
     def take_off(self, item: Item, command: Simple) -> bool:
         """Take srun off a command where that is right; return whether it has one."""
-        words = [word.text for word in command.words]
-        srun = srun_of(words)
-        if srun is None:
+        if srun_of([word.text for word in command.words]) is None:
             return False
-        shape = _shape(srun, self.resources, self.gpus_per_task)
-        if shape is None or srun.program >= len(words) or not self._may_go(shape, item, command):
+        words = self._with_options(command) or []
+        srun = srun_of([text for text, _ in words])
+        shape = None if srun is None else _shape(srun, self.resources, self.gpus_per_task)
+        if srun is None or shape is None or not self._may_go(shape, item, command):
+            self._keep(command)
+            return True
+        program = words[srun.program][1] if srun.program < len(words) else len(command.words)
+        if program == len(command.words) or command.words[program].text != words[srun.program][0]:
+            # There is none, or a variable holds it together with options.
             self._keep(command)
             return True
         is_function = shape.tasks > 1 or shape.nodes < self.resources.nodes
         # A function cannot be what `exec` or `nohup` starts.
         first = 0 if is_function else srun.start
         prefix = f"{self._functions(shape)}{_environment_of(srun)}"
-        self.made.edits.append(Edit(command.words[first].start, command.words[srun.program].start, prefix))
+        self.made.edits.append(Edit(command.words[first].start, command.words[program].start, prefix))
         return True
+
+    def _with_options(self, command: Simple) -> list[tuple[str, int]] | None:
+        """Return the words with their places, options in the place of a variable that holds some.
+
+        None when it is not known which options those are.
+        """
+        words: list[tuple[str, int]] = []
+        for at, word in enumerate(command.words):
+            found = _VARIABLE.fullmatch(word.text)
+            srun = srun_of([text for text, _ in words])
+            is_before_program = srun is not None and srun.program >= len(words)
+            values = self._values(found[1]) if found is not None and is_before_program else []
+            if not any(_OPTIONS.match(value) for value in values):
+                words.append((word.text, at))
+                continue
+            held = literal(values[0]) if len(values) == 1 else None
+            if held is None:
+                return None
+            words += [(text, at) for text in held.split()]
+        return words
+
+    def _values(self, name: str) -> list[str]:
+        """Return what the script gives a variable, as it is written."""
+        commands = names.commands_of(self.script.items)
+        assigns = (assign for each in commands if isinstance(each, Simple) for assign in each.assigns)
+        return [assign.value.text for assign in assigns if assign.name == name]
 
     def _may_go(self, shape: _Shape, item: Item, command: Simple) -> bool:
         is_fed = any(redirect.op.startswith("<") for redirect in command.redirects)
@@ -142,6 +178,8 @@ def _shape(srun: Srun, resources: Resources, gpus_per_task: int) -> _Shape | Non
     """Return on how many nodes how many processes are started, None when that is not the same everywhere."""
     options = srun.options
     if srun.is_heterogeneous or _PARTICULAR & options.keys() or options.get("export", "").upper() == "NONE":
+        return None
+    if not {options[name] for name in ("jobid", "job-id") if name in options} <= _THIS_JOB:
         return None
     known = {
         "$SLURM_NTASKS": resources.nodes * resources.tasks_per_node,

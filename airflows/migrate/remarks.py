@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from airflows.migrate.report import Report
 from airflows.migrate.shell import names
 from airflows.migrate.shell.tree import Command, Function, Item, Simple
+from airflows.migrate.shell.words import literal
 from airflows.migrate.steps import Body, Step
 
 _SCRATCH = re.compile(
@@ -22,6 +23,7 @@ _RANK_NAMES = re.compile(r"(?:WORLD_SIZE|RANK|NODE_RANK|LOCAL_RANK|MASTER_ADDR|M
 _HOSTFILE = re.compile(
     r"--?(?:hostfile|machinefile|hostlist)\b|\bhost_?file\b|\bPBS_NODEFILE\b", re.IGNORECASE
 )
+_SECRET = re.compile(r"\w*(?:API_?KEY|TOKEN|SECRET|PASSWORD|PASSWD|ACCESS_KEY)", re.IGNORECASE)
 _SUBMIT = re.compile(r"(?:^|[;&|({`]|\bthen\b|\bdo\b|\belse\b|\bexec\b)\s*sbatch\s")
 # Of a whole line: what is looked for, its code, what is said.
 _IN_LINES: tuple[tuple[re.Pattern[str], str, str], ...] = (
@@ -94,6 +96,7 @@ def remark(body: Body, first_line: int, report: Report, *, is_array: bool) -> No
         _remark_line(place, report)
     for item in body.script.items:
         for command in _commands(item):
+            _remark_secrets(body, command, report)
             _remark_command(body, command, report)
         _remark_background(body, item, report)
     _remark_ranks(places, report)
@@ -144,6 +147,20 @@ def _remark_command(body: Body, command: Command, report: Report) -> None:
                 "The program stands inside the command, so it is no part of the code snapshot, and"
                 " no line of it"
                 " can be read here. Put it into a file.",
+            )
+
+
+def _remark_secrets(body: Body, command: Command, report: Report) -> None:
+    """Warn of secrets that stand in the script; never with their values."""
+    for assign in command.assigns if isinstance(command, Simple) else ():
+        value = literal(assign.value.text) if assign.items is None else None
+        if value and _SECRET.fullmatch(assign.name):
+            report.warn(
+                "secret",
+                body.script.line(command.start),
+                f"{assign.name} looks like a secret, and whoever reads train.yaml or MLflow reads it there."
+                f" Take it out and write secrets: {{{assign.name}: SCOPE/KEY}}, with the value in the"
+                " environment or in secrets.env.",
             )
 
 

@@ -48,7 +48,8 @@ class Resources:
             return self.cpus_per_task * self.tasks_per_node
         if self.cpus_per_gpu is not None and self.gpus_per_node:
             return self.cpus_per_gpu * self.gpus_per_node
-        return None
+        # Each task has one at least; here all of them are processes of a single task.
+        return self.tasks_per_node if self.tasks_per_node > 1 else None
 
 
 class _Given:

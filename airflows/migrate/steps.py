@@ -212,9 +212,8 @@ def _inner(step: Step) -> list[Step]:
         if isinstance(command, Simple) and command.words and command.words[0].text not in PLUMBING:
             words = [word.text for word in command.words]
             program = program_of(words)
-            whole = Program(
-                program.at, program.launcher, step.program.srun, program.container, program.arguments
-            )
+            container = program.container or step.program.container
+            whole = Program(program.at, program.launcher, step.program.srun, container, program.arguments)
             found.append(Step(step.command, step.item, whole, _text_of(inner, command, program.at), True))
     return [each for each in found if each.is_training]
 

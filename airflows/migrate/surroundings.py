@@ -101,8 +101,8 @@ def site_edits(script: Script, directory: str, *, is_login: bool) -> list[Edit]:
 
     Args:
         script: its tree.
-        directory: where the script lies: environments that it names by a relative path are there, and not in
-            the snapshot of the code.
+        directory: where the script starts: environments that it names by a relative path are there, and not
+            in the snapshot of the code.
         is_login: the script asks for a login shell, which makes modules available.
     """
     wanted = {id(item) for item in site_items(script)}
@@ -127,17 +127,37 @@ def _guarded(script: Script, group: Sequence[Item], directory: str, *, is_login:
         lines.append("  . /etc/profile")
     elif re.search(r"(?:^|[;&\s])(?:module|ml)\s", text):
         lines.append("  type module >/dev/null 2>&1 || . /etc/profile")
-    lines += [f"  {_absolute(script, item, directory)}" for item in group]
+    lines += [f"  {_absolute(script, item, _directory_at(script, item, directory))}" for item in group]
     end = group[-1].stop
     return Edit(
         group[0].start, end, "\n".join([*lines, "fi" if script.text[end : end + 1] in ("\n", "") else "fi\n"])
     )
 
 
-def _absolute(script: Script, item: Item, directory: str) -> str:
+def _directory_at(script: Script, item: Item, directory: str) -> str | None:
+    """Return the directory beside the script that an entry runs in, None when it is none of those."""
+    here: str | None = directory
+    for before in script.items[: script.items.index(item)]:
+        if goes_to_submit_directory(before):
+            here = directory
+        elif any(_changes_directory(command) for command in names.commands_of((before,))):
+            words = [literal(word.text) for word in before.simple.words] if before.simple is not None else []
+            target = words[1] if len(words) == 2 else None  # noqa: PLR2004 - cd DIRECTORY
+            is_below = target is not None and not target.startswith(("/", "~", "-"))
+            here = f"{here}/{target}" if is_below and here is not None else None
+    return here
+
+
+def _changes_directory(command: Command) -> bool:
+    return isinstance(command, Simple) and [word.text for word in command.words[:1]] in (["cd"], ["pushd"])
+
+
+def _absolute(script: Script, item: Item, directory: str | None) -> str:
     """Return a set-up command, with the whole path of a virtual environment beside the script."""
     simple = item.simple
     source = script.source(item)
+    if directory is None:
+        return source
     if simple is None or len(simple.words) < 2 or not _VENV.fullmatch(simple.words[1].text):  # noqa: PLR2004
         return source
     word = simple.words[1]

@@ -28,6 +28,7 @@ class Selector:
         text: as written.
         name: what to call its value: after the option it belongs to.
         is_word: it is a word of its own, which is split where it holds spaces.
+        is_words: it is any number of words, whatever they hold.
         values: what it is, by position of the index; None where that is not known.
     """
 
@@ -36,6 +37,7 @@ class Selector:
     text: str
     name: str
     is_word: bool = False
+    is_words: bool = False
     values: list[str | None] = field(default_factory=list)
 
 
@@ -206,13 +208,18 @@ def _in_word(command: Simple, word: Word, entry: Entry, tainted: set[str]) -> It
         if _selects(part) and mentioned & tainted and not mentioned & entry.assigned:
             start, end = word.start + part.start, word.start + part.end
             is_word = text == word.text and any(word is each for each in command.words)
-            yield Selector(start, end, text, _name_for(command, word, part, text), is_word)
+            yield Selector(start, end, text, _name_for(command, word, part, text), is_word, _is_words(part))
 
 
 def _selects(part: Part) -> bool:
     if isinstance(part, Variable):
         return not part.is_plain
     return isinstance(part, Inner) and part.kind != "unknown"
+
+
+def _is_words(part: Part) -> bool:
+    """Whether it is `"${LIST[@]}"`: as many words as there are elements, which no value of a key can be."""
+    return isinstance(part, Variable) and part.quoted and part.subscript == "@" and part.prefix != "#"
 
 
 def _name_for(command: Simple, word: Word, part: Part, text: str) -> str:
@@ -242,7 +249,7 @@ def _follow(traced: Trace, machine: Machine, tainted: set[str]) -> None:
     for at, entry in enumerate(traced.entries):
         entry.before.append({name: _text(machine, name) for name in tainted & set(machine.memory.values)})
         for selector in entry.selectors:
-            selector.values.append(_value(machine, selector.text))
+            selector.values.append(None if selector.is_words else _value(machine, selector.text))
         machine.has_effect, machine.exports = False, set()
         try:
             machine.item(entry.item)

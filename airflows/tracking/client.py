@@ -6,8 +6,8 @@ Imports MLflow: loaded late.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any, TypeVar
 
 from mlflow import MlflowClient
@@ -36,7 +36,9 @@ def _remember_credentials(client: Any) -> None:
     page is each time. What is found names the workspace; tokens that run out are renewed by the SDK.
     """
     store = client._tracking_client.store  # noqa: SLF001 - there is no other way
-    store.get_host_creds = cache(store.get_host_creds)
+    # MLflow keeps one store for an address, so it may remember what an earlier client found.
+    look = getattr(store.get_host_creds, "__wrapped__", store.get_host_creds)
+    store.get_host_creds = cache(look)
 
 
 class ClientRuns:

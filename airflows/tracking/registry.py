@@ -95,7 +95,8 @@ class Registry:
         """Return (source, id of the logged model): MLflow 3 keeps models beside runs, MLflow 2 in them."""
         for logged in self._logged_models(run):
             if logged.name == artifact:
-                return f"models:/{logged.model_id}", str(logged.model_id)
+                # By its place: a models:/ address would be looked up in the process-wide store.
+                return str(logged.artifact_location), str(logged.model_id)
         files = self._client.list_artifacts(run.info.run_id, artifact)
         if any(file.path.rpartition("/")[2] == _MODEL_FILE for file in files):
             return f"{run.info.artifact_uri}/{artifact}", None

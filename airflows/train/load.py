@@ -76,7 +76,12 @@ def load_train(path: Path, overrides: Sequence[str] = ()) -> TrainFile:
         2
     """
     split = _split(overrides)
-    return _assemble(yamlio.read(path, dialect="train"), split, path=path)
+    document = yamlio.read(path, dialect="train")
+    tree = document.value
+    if isinstance(tree, Mapping) and "base" in tree and "command" not in tree:
+        message = "This is a sweep.yaml, and a train.yaml is wanted."
+        raise SpecError(message, file=str(path), hint=f"Start it with: airflows sweep {path}")
+    return _assemble(document, split, path=path)
 
 
 def read_train(text: str, *, file: str, overrides: Sequence[str] = ()) -> TrainFile:

@@ -1,6 +1,6 @@
 """The train.yaml as typed objects: every key AI Runtime's CLI knows, and its newer forms."""
 
-from __future__ import annotations
+# No postponed annotations here: pydantic would compile each of them, at every start.
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
@@ -155,10 +155,10 @@ class TrainConfig(_Part):
     )
     command: Text = Field(description="Bash script that each node runs; at most 1000 lines.")
     env_variables: Annotated[dict[str, str], _TEXT_MAP] = Field(
-        default_factory=dict, description="Environment variables of the command."
+        {}, description="Environment variables of the command."
     )
     secrets: Annotated[dict[str, str], _TEXT_MAP] = Field(
-        default_factory=dict, description="Environment variables from secrets, each as scope/key."
+        {}, description="Environment variables from secrets, each as scope/key."
     )
     code_source: Annotated[CodeSource | None, Kind(Sort.OBJECT, CodeSource)] = Field(
         None, description="Where the code comes from."
@@ -179,7 +179,7 @@ class TrainConfig(_Part):
         json_schema_extra={"maxLength": MAX_TOKEN_BYTES},
     )
     parameters: Annotated[dict[str, Any], Kind(Sort.FREE)] = Field(
-        default_factory=dict, description="Hyperparameters, handed to the command as a YAML file."
+        {}, description="Hyperparameters, handed to the command as a YAML file."
     )
     mlflow_run_name: MaybeText = Field(
         None, description="Name of the MLflow run; experiment_name when left out."

@@ -85,8 +85,19 @@ def test_an_unknown_id_is_named_and_the_others_are_cancelled(cli):
 @pytest.mark.usefixtures("driver")
 def test_nothing_that_matches_is_nothing_to_do(cli):
     done = cli("cancel", "lr", "--where", "parameters.lr=7", "-o", "json")
-    assert (done.status, done.document) == (0, {"cancelled": [], "failed": []})
+    assert (done.status, done.document) == (0, {"cancelled": [], "ended": [], "failed": []})
     assert children(cli) == [0, 1, 2]
+
+
+def test_what_had_ended_is_said_to_have_ended_and_how(cli):
+    assert cli("sweep", cli.sweep_file()).status == 0
+    done = cli("cancel", "lr")
+    assert (done.status, done.out.split(" ", 1)[1]) == (0, "had ended before: succeeded\n")
+    document = cli("cancel", "lr/1", "-o", "json").document
+    assert document["cancelled"] == document["failed"] == []
+    assert [each["state"] for each in document["ended"]] == ["succeeded"]
+    assert document["ended"][0]["id"].endswith("/1")
+    assert cli("cancel", "lr", "--where", "parameters.lr=0.1").out == "Nothing was left to cancel.\n"
 
 
 @pytest.mark.parametrize(

@@ -74,12 +74,27 @@ def test_list_for_people_is_a_table(swept):
         (["parameters.lr=0.[12]"], [0, 1]),
         (["state=succeeded", "parameters.lr=0.3"], [2]),
         (["state=nothing"], []),
+        (["value="], [0, 1, 2]),
     ],
 )
 def test_runs_are_filtered_by_state_or_override(swept, filters, numbers):
     words = [word for text in filters for word in ("--filter", text)]
     document = swept("list", "--runs", "--all", *words, "-o", "json").document
     assert [trial["number"] for trial in document["runs"]] == numbers
+
+
+@pytest.mark.parametrize(
+    ("words", "known"),
+    [
+        (["--filter", "stat=failed"], "best, ended_at"),
+        (["--runs", "--filter", "state=failed", "--filter", "parameters.lrr=*"], "parameters.lr, reason"),
+    ],
+)
+def test_a_filter_by_an_unknown_key_is_a_wrong_request(swept, words, known):
+    done = swept("list", "--all", *words)
+    assert (done.status, done.out) == (2, "")
+    assert "no row has such a key" in done.error
+    assert known in done.error
 
 
 def test_a_limited_list_says_that_there_is_more(swept):
@@ -136,6 +151,9 @@ def test_one_attempt_can_be_asked_for(swept):
 def test_a_backends_own_id_is_accepted(swept):
     handle = swept("get", f"{swept.id}/2", "-o", "json").document["handle"]
     assert swept("get", f"local:{handle}", "-o", "json").document["trial"] == f"{swept.id}/2"
+    shown = f"local:{handle.partition(':')[0]}"
+    assert f"handle  {shown}\n".replace(" ", "") in swept("get", f"{swept.id}/2").out.replace(" ", "")
+    assert swept("get", shown, "-o", "json").document["trial"] == f"{swept.id}/2"
 
 
 @pytest.mark.parametrize("wanted", ["nope", "lr/99", "lr/1.7", "lr/x", "local:77", ""])
@@ -207,7 +225,7 @@ def test_nobody_reading_is_no_error(swept):
 
 @pytest.mark.parametrize(
     "words",
-    [("list", "--remote"), ("resume", "lr", "--add", "more.yaml"), ("resume", "nope", "--add", "x.yaml")],
+    [("resume", "lr", "--add", "more.yaml"), ("resume", "nope", "--add", "x.yaml")],
 )
 def test_what_is_not_there_yet_says_so(swept, words):
     done = swept(*words)

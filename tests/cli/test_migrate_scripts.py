@@ -21,10 +21,11 @@ VALUES = yaml.safe_load((DATA / "shell-values.yaml").read_text())
 BASH = shutil.which("bash") or "bash"
 STUB = """\
 #!/bin/bash
-printf '%s' "${0##*/}"
-for word in "$@"; do printf ' <%s>' "$word"; done
-for name in $SHOWN; do if [ -n "${!name+x}" ]; then printf ' %s=%s' "$name" "${!name}"; fi; done
-printf '\\n'
+line=${0##*/}
+for word in "$@"; do line+=" <$word>"; done
+for name in $SHOWN; do if [ -n "${!name+x}" ]; then line+=" $name=${!name}"; fi; done
+# At once: several may write at the same time.
+printf '%s\\n' "$line"
 if [ -n "$STUB_STDIN" ]; then cat; fi
 exit "${STUB_EXIT:-0}"
 """

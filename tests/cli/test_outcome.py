@@ -48,6 +48,21 @@ def swept(shared_cli):
     return shared_cli
 
 
+@contextlib.contextmanager
+def in_ledger(cli, statement: str, *values: str):
+    """Change the ledger for a while."""
+    path = cli.home / "ledger.db"
+    with contextlib.closing(sqlite3.connect(path)) as ledger, ledger:
+        ledger.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    before = path.read_bytes()
+    with contextlib.closing(sqlite3.connect(path)) as ledger, ledger:
+        ledger.execute(statement, values)
+    yield
+    for left in path.parent.glob("ledger.db-*"):
+        left.unlink()
+    path.write_bytes(before)
+
+
 def test_groups_of_replicates_are_ranked(swept):
     document = swept("results", "lr", "-o", "json").document
     assert document["complete"]
@@ -108,8 +123,8 @@ def test_parquet(swept):
     path = swept.directory / "r.parquet"
     assert swept("results", "lr", "--format", "parquet", "--to", path).status == 0
     rows = pyarrow.parquet.read_table(path).to_pylist()
-    table = swept("results", "lr", "-o", "json").document["trials"]
-    assert [row["parameters.lr"] for row in rows] == [row["overrides"]["parameters.lr"] for row in table]
+    table = list(csv.DictReader(io.StringIO(swept("results", "lr", "--format", "csv").out)))
+    assert [str(row["parameters.lr"]) for row in rows] == [row["parameters.lr"] for row in table]
 
 
 def test_parquet_says_what_it_needs(swept, tmp_path):
@@ -238,6 +253,26 @@ def test_another_metric_ranks_the_other_way_round(tracked):
     assert [group["value"] for group in document["ranked"]] == [1.0, 0.5]
     document = cli("results", "tracked", "--metric", "accuracy", "--goal", "maximize", "-o", "json").document
     assert [group["value"] for group in document["ranked"]] == [0.75, 0.5]
+
+
+def test_another_metric_is_read_from_no_other_mlflow(swept):
+    """Its address had a password, which only the environment knows; without it that is another store."""
+    recorded = "http://me:***@mlflow.example.org"
+    with in_ledger(swept, "UPDATE sweeps SET tracking_uri = ? WHERE name = 'lr'", recorded):
+        done = swept("results", "lr", "--metric", "accuracy", "--goal", "maximize")
+    assert (done.status, done.out) == (2, "")
+    assert f"its runs in MLflow at {recorded}, and not at none" in done.error
+    assert "MLFLOW_TRACKING_URI" in done.error
+
+
+@pytest.mark.slow
+def test_another_metric_is_not_ranked_where_runs_are_missing(tracked):
+    """The same address, and behind it a new store."""
+    cli, _ = tracked
+    with in_ledger(cli, "UPDATE trials SET run_id = ? WHERE sweep LIKE 'tracked%' AND number = 1", "f" * 32):
+        done = cli("results", "tracked", "--metric", "accuracy", "--goal", "maximize")
+    assert (done.status, done.out) == (1, "")
+    assert "has 1 of the 2 runs" in done.error
 
 
 @pytest.mark.slow

@@ -74,7 +74,7 @@ def test_a_failing_trial_makes_the_status_1_and_is_explained(cli):
     assert done.status == 1
     assert "1 of 3 trials failed" in done.out
     assert "ValueError: bad lr" in done.out
-    attempt, tail = done.err.partition("/1.0 failed on local (")[::2]
+    attempt, tail = done.err.partition("/1.0 failed as local:")[::2]
     assert attempt.splitlines()[-1] == cli("list", "--all", "-o", "json").document["sweeps"][0]["sweep"]
     assert "  | before" in tail
     assert "/1/a0/logs/node_0.log" in tail
@@ -249,3 +249,17 @@ def test_the_document_of_a_detached_sweep_that_cannot_start_is_an_error(cli):
     done = cli("sweep", file, "--detach", "-o", "json")
     assert done.status == 3
     assert "drivers" in json.loads(done.out)["error"]["message"]
+
+
+def test_a_preview_is_given_where_a_start_would_be_refused(cli):
+    """It may be made on another machine than the one that has the secret."""
+    base = {"experiment_name": "demo", "command": "true", "secrets": {"HF_TOKEN": "nlp/hf-token"}}
+    base["compute"] = {"accelerator_type": "GPU_1xA10", "num_accelerators": 1}
+    file = cli.sweep_file(base={**base, "parameters": {"lr": 1}})
+    done = cli("sweep", file, "--dry-run", "-o", "json")
+    assert done.status == 0, done.err
+    (refused,) = [note for note in done.document["backend"]["notes"] if "would be refused" in note]
+    assert "NLP__HF_TOKEN" in refused
+    started = cli("sweep", file)
+    assert started.status == 2
+    assert "NLP__HF_TOKEN" in started.error

@@ -91,6 +91,8 @@ def test_identical_failures_stop_the_sweep_and_resume_continues_after_the_fix(ma
     failed = world.ledger.trials(sweep, states=[State.FAILED])
     assert {trial.reason for trial in failed} == {Reason.ERROR}
     assert all(trial.message.endswith("because the whole sweep was halted") for trial in failed)
+    last = {event.number: (event.attempt, event.kind) for event in world.ledger.events(sweep)}
+    assert {last[trial.number] for trial in failed} == {(0, "failed")}
 
     fixed.append(True)
     site = world.site()

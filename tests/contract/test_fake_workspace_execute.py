@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import signal
 import tarfile
 import time
 from pathlib import Path
@@ -14,7 +15,6 @@ from databricks.sdk.config import Config
 from airflows.testing.workspace import FakeWorkspace, launch, submission
 
 SUBMIT, OUTPUT = "/api/2.2/jobs/runs/submit", "/api/2.2/jobs/runs/get-output"
-PATIENCE_S = 60
 TRAIN = """
 python - <<'PYTHON'
 import os
@@ -49,17 +49,9 @@ def submit(client, path, **changes):
     return client.api_client.do("POST", SUBMIT, body=submission(path, **changes))["run_id"]
 
 
-def wait_for(is_so, what):
-    deadline = time.monotonic() + PATIENCE_S
-    while not (found := is_so()):
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        os.sched_yield()
-    return found
-
-
 def ended(workspace, run_id):
     run = workspace.world.jobs.runs[run_id]
-    wait_for(lambda: run.ended_at is not None, "the end")
+    workspace.wait_for(lambda: run.ended_at is not None, "the end")
     return run.result, run.message
 
 
@@ -132,6 +124,20 @@ def test_the_command_s_exit_code_is_the_run_s(workspace, client, command, messag
     assert client.jobs.get_run(run_id).state.state_message == message
 
 
+def test_runs_that_share_a_directory_see_what_they_name(workspace, client):
+    first = launch(workspace, "ls; . ./common.sh")
+    for name, content in {
+        "common.sh": b". ./inner.sh",
+        "inner.sh": b"echo in",
+        "other.sh": b"exit 1",
+    }.items():
+        workspace.put_file(first.replace("command.sh", name), content)
+    run_id = submit(client, first)
+
+    assert ended(workspace, run_id) == ("SUCCESS", "")
+    assert logs(client, run_id) == ["command.sh", "common.sh", "inner.sh", "in"]
+
+
 def test_a_failing_node_takes_the_others_along(workspace, client):
     path = launch(workspace, 'if [ "$NODE_RANK" = 1 ]; then exit 7; fi; sleep 600')
     run_id = submit(client, path, compute=("GPU_8xH100", 16))
@@ -174,7 +180,7 @@ def test_cancelling_lets_the_command_save_and_ends_it(workspace, client):
         "trap 'echo saving; exit 0' TERM; echo ready; sleep 600 & wait\n",
     )
     run_id = submit(client, path)
-    wait_for(lambda: logs(client, run_id) == ["ready"], "the first line")
+    workspace.wait_for(lambda: logs(client, run_id) == ["ready"], "the first line")
     client.jobs.cancel_run(run_id)
 
     assert ended(workspace, run_id) == ("CANCELED", "Run cancelled.")
@@ -186,18 +192,50 @@ def test_a_command_that_does_not_care_is_killed_with_all_it_started():
         client = WorkspaceClient(config=Config(host=workspace.host, token=workspace.token))
         path = launch(workspace, "trap '' TERM; sleep 600 & echo $!; wait; wait\n")
         run_id = submit(client, path)
-        (child,) = wait_for(lambda: logs(client, run_id), "the pid")
+        (child,) = workspace.wait_for(lambda: logs(client, run_id), "the pid")
         client.jobs.cancel_run(run_id)
 
         assert ended(workspace, run_id)[0] == "CANCELED"
         assert not is_alive(int(child))
 
 
+def test_a_process_that_left_the_group_holds_no_run_open():
+    settings = {"default": {"queue_s": 0}, "nodes": {"last_words_s": 0.1}}
+    with FakeWorkspace(execute=True, **settings) as workspace:
+        client = WorkspaceClient(config=Config(host=workspace.host, token=workspace.token))
+        path = launch(
+            workspace,
+            "setsid sh -c 'echo $$ > \"$HOME/pid\"; exec sleep 600' &\n"
+            'until [ -s "$HOME/pid" ]; do :; done; cat "$HOME/pid"\n',
+        )
+        run_id = submit(client, path)
+        (pid,) = workspace.wait_for(lambda: logs(client, run_id), "the pid")
+        result = ended(workspace, run_id)
+        was_alive = is_alive(int(pid))
+        os.kill(int(pid), signal.SIGKILL)
+
+    assert result == ("SUCCESS", "")
+    assert was_alive
+
+
+def test_no_command_starts_after_closing():
+    plan = {"queue_s": 0, "retry_s": 0}
+    with FakeWorkspace(execute=True, clock_scale=1.0, default=plan) as workspace:
+        client = WorkspaceClient(config=Config(host=workspace.host, token=workspace.token))
+        path = launch(workspace, "echo $$; sleep 600")
+        run_id = submit(client, path, task={"max_retries": 50})
+        workspace.wait_for(lambda: logs(client, run_id), "the pid")
+
+    run = workspace.world.jobs.runs[run_id]
+    assert len(run.attempts) <= 2
+    assert [line for attempt in run.attempts[1:] for line in attempt.logs.lines(0, float("inf"))] == []
+
+
 def test_the_time_limit_ends_the_command_by_the_workspace_s_clock():
     with FakeWorkspace(execute=True, default={"queue_s": 0}) as workspace:
         client = WorkspaceClient(config=Config(host=workspace.host, token=workspace.token))
         run_id = submit(client, launch(workspace, "echo ready; sleep 600"), timeout_seconds=3600)
-        wait_for(lambda: logs(client, run_id), "the first line")
+        workspace.wait_for(lambda: logs(client, run_id), "the first line")
         workspace.advance(3599)
         before = client.jobs.get_run(run_id).state.life_cycle_state.value
         workspace.advance(1)
@@ -212,16 +250,31 @@ def test_the_time_limit_comes_by_itself_when_the_clock_runs(workspace, client):
     assert ended(workspace, run_id)[0] == "TIMEDOUT"
 
 
+def test_many_lines_are_there_though_the_clock_stands():
+    with FakeWorkspace(execute=True, default={"queue_s": 0}, logs={"layout": "old"}) as workspace:
+        client = WorkspaceClient(config=Config(host=workspace.host, token=workspace.token))
+        run_id = submit(client, launch(workspace, "seq 900"))
+        result = ended(workspace, run_id)
+        attempt = workspace.world.jobs.runs[run_id].last
+        times = [line.nano for line in attempt.logs.lines(0, workspace.clock.now())]
+
+        assert result == ("SUCCESS", "")
+        assert logs(client, run_id) == [str(number) for number in range(1, 901)]
+        assert len(set(times)) == 900
+        assert attempt.logs.text(0, workspace.clock.now()).count(b"\n") == 900
+
+
 def test_closing_ends_what_runs():
     with FakeWorkspace(execute=True, default={"queue_s": 0}) as workspace:
         client = WorkspaceClient(config=Config(host=workspace.host, token=workspace.token))
         run_id = submit(client, launch(workspace, "echo $$; sleep 600"))
-        (pid,) = wait_for(lambda: logs(client, run_id), "the pid")
+        (pid,) = workspace.wait_for(lambda: logs(client, run_id), "the pid")
         assert is_alive(int(pid))
 
     assert not is_alive(int(pid))
 
 
+@pytest.mark.slow
 def test_training_logs_its_metrics_to_the_workspace_s_mlflow(workspace, client):
     run_id = submit(client, launch(workspace, TRAIN))
 

@@ -2,20 +2,24 @@
 
 import http.client
 import json
+import re
 import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import yaml
 from databricks.sdk import WorkspaceClient
 from databricks.sdk.config import Config
 from databricks.sdk.errors import DatabricksError, PermissionDenied, Unauthenticated
 from pydantic import ValidationError
 
-from airflows.testing.workspace import FakeWorkspace, Settings, load_settings, submission
+from airflows.testing.workspace import KINDS, FakeWorkspace, Settings, load_settings, submission
 
+DATA = Path(__file__).parents[1] / "data" / "workspace"
 SUBMIT, GET, ME = "/api/2.2/jobs/runs/submit", "/api/2.2/jobs/runs/get", "/api/2.0/preview/scim/v2/Me"
 
 
@@ -92,6 +96,7 @@ def test_the_sdk_repeats_what_is_refused_with_a_time_to_wait(workspace):
 
     assert client_of(workspace, retry_timeout_seconds=20).current_user.me().active
     assert [recorded.status for recorded in workspace.recorder.of("me")] == [429, 200]
+    assert [name for name in workspace.recorder.routes() if name == "me"] == ["me", "me"]
 
 
 def test_a_reply_that_is_dropped_after_the_effect_leaves_one_run(workspace):
@@ -104,6 +109,15 @@ def test_a_reply_that_is_dropped_after_the_effect_leaves_one_run(workspace):
     assert len(stored) == 1
     assert (status, json.loads(body)["run_id"]) == (200, stored[0])
     assert len(workspace.runs) == 1
+    assert [recorded.status for recorded in workspace.recorder.of("jobs/runs/submit")] == [0, 200]
+
+
+def test_the_sdk_s_own_repetition_of_a_dropped_submission_finds_the_run(workspace):
+    workspace.fault("dropped_reply", route="jobs/runs/submit", times=1)
+    client = client_of(workspace, retry_timeout_seconds=20)
+    run_id = client.api_client.do("POST", SUBMIT, body=submission(token="t"))["run_id"]
+
+    assert [run.id for run in workspace.runs] == [run_id]
     assert [recorded.status for recorded in workspace.recorder.of("jobs/runs/submit")] == [0, 200]
 
 
@@ -242,11 +256,40 @@ def test_it_is_steered_over_http(workspace):
     assert ask(workspace, "POST", "/__fake__/faults", {"kind": "nonsense"})[0] == 400
 
 
+def test_a_script_says_it_all():
+    settings = load_settings(DATA / "script.yaml", seed=8)
+    with FakeWorkspace(settings) as workspace:
+        names = set(workspace.router.names())
+
+        assert workspace.settings.seed == 8
+        assert workspace.token == "kim-token"
+        assert len(workspace.runs) == 4
+        assert {fault.route.partition("*")[0].rstrip("/") for fault in settings.faults} <= names | {
+            "jobs/runs",
+            "",
+        }
+
+
+def test_the_page_about_it_names_what_there_is(workspace):
+    routes = json.loads(ask(workspace, "GET", "/__fake__/routes")[2])["routes"]
+    page = (Path(__file__).parents[2] / "docs" / "fake-workspace.md").read_text()
+    listed = page.split("short names, such as ")[1].split("`GET")[0]
+    kinds = page.split("Kinds of faults: ")[1].split("Any field")[0]
+    (script,) = [block for block in page.split("```") if block.startswith("yaml")]
+
+    assert set(re.findall(r"`([^`]+)`", listed)) <= set(routes)
+    assert set(re.findall(r"`([^`]+)`", kinds)) == set(KINDS)
+    assert len(Settings.model_validate(yaml.safe_load(script.removeprefix("yaml"))).faults) == 3
+
+
 def test_what_makes_no_sense_in_a_script_is_refused(tmp_path):
     for bad in ({"faults": [{"route": "me"}]}, {"outcomes": [{}]}, {"nonsense": 1}):
         with pytest.raises(ValidationError):
             Settings.model_validate(bad)
     script = tmp_path / "script.yaml"
+    script.write_text("outcomes: [{plan: {run: 5}}]\n")
+    with pytest.raises(ValueError, match=r"script.yaml: outcomes.0.plan.run: Extra"):
+        load_settings(script)
     script.write_text("- a\n")
     with pytest.raises(TypeError, match="mapping"):
         load_settings(script)

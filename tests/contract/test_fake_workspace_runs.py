@@ -190,6 +190,18 @@ def test_a_time_limit_ends_an_attempt_and_counts_as_failure_only_when_asked(work
     assert len(seen(client, retried)["tasks"]) == 2
 
 
+def test_a_time_limit_can_bound_all_attempts_together():
+    plan = {"queue_s": 0, "run_s": 40, "result": "FAILED", "retry_s": 0}
+    with FakeWorkspace(jobs={"timeout_bounds": "run"}, default=plan) as workspace:
+        client = client_of(workspace)
+        run_id = submit(client, submission(task={"max_retries": 5}, timeout_seconds=60))
+        workspace.advance(100)
+
+        assert words(client, run_id) == ("TERMINATED", "TIMEDOUT")
+        tasks = seen(client, run_id)["tasks"]
+        assert [task["state"]["result_state"] for task in tasks] == ["FAILED", "TIMEDOUT"]
+
+
 def test_runs_wait_for_capacity_in_their_order(workspace, client):
     workspace.set_capacity(GPU_8xH100=16)
     ids = [submit(client, submission(compute=("GPU_8xH100", 8))) for _ in range(3)]
@@ -296,6 +308,14 @@ def test_unknown_runs_are_missing_where_the_sdk_knows_it_and_invalid_where_not(c
     assert not isinstance(caught.value, NotFound)
 
 
+def test_unknown_runs_can_be_a_404():
+    with FakeWorkspace(jobs={"unknown_run_status": 404}) as workspace:
+        client = client_of(workspace)
+        for ask in (client.jobs.get_run, client.jobs.cancel_run):
+            with pytest.raises(NotFound):
+                ask(5)
+
+
 def test_a_foreign_run_is_forbidden(workspace, client):
     run_id = submit(client_of(workspace, "other-token"), submission())
 
@@ -367,7 +387,7 @@ def test_the_index_is_paged_and_can_be_quirky():
         while tokens.count(tokens[-1]) == 1:
             query = {"page_size": 2, "page_token": tokens[-1]}
             answer = client.api_client.do("GET", INDEX, query=query)
-            found += [entry["job_run_id"] for entry in answer["training_workflows"]]
+            found += [str(entry["job_run_id"]) for entry in answer["training_workflows"]]
             tokens.append(answer["next_page_token"])
 
         assert tokens == ["", "2", "4", "4"]

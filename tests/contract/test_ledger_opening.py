@@ -11,7 +11,8 @@ import sqlalchemy as sa
 
 from airflows.errors import LedgerError, MissingExtraError, SchemaTooNewError
 from airflows.ledger import Ledger, open_ledger, schema
-from airflows.ledger.opening import connect, shown
+from airflows.ledger.changes import Prepared
+from airflows.ledger.opening import connect, shown, translated
 
 PATIENCE_S = 60
 
@@ -139,10 +140,40 @@ def test_sqlite_waits_for_no_reader_and_no_disk(tmp_path):
     assert pragmas(tmp_path) == ["wal", 1, 1]
 
 
+def test_sqlite_reads_anew_only_what_somebody_else_wrote(tmp_path):
+    engine = connect(f"sqlite:///{tmp_path}/ledger.db")
+    with engine.connect(), engine.connect():
+        pass  # such as the driver's and that of the thread that renews its lease
+
+    used = set()
+    for _ in range(4):
+        with engine.begin() as connection:
+            used.add(id(connection.connection.driver_connection))
+    engine.dispose()
+
+    assert len(used) == 1, "another connection knows nothing of what this one has read"
+
+
 def test_on_a_network_file_system_sqlite_keeps_a_rollback_journal(tmp_path, monkeypatch):
     # The package's attribute of that name is the function.
     monkeypatch.setattr(sys.modules["airflows.ledger.opening"], "is_on_network", lambda _path: True)
     assert pragmas(tmp_path) == ["delete", 1, 1]
+
+
+def test_what_the_driver_itself_refuses_is_told_in_one_paragraph(database_url):
+    engine = connect(database_url)
+    nowhere = Prepared(sa.delete(sa.Table("nowhere", sa.MetaData(), sa.Column("x", sa.Integer))))
+
+    with (
+        pytest.raises(LedgerError, match="cannot be used: ") as caught,
+        translated(engine),
+        engine.begin() as connection,
+    ):
+        nowhere.run(connection, [{}])
+
+    engine.dispose()
+    assert "nowhere" in str(caught.value)
+    assert "DELETE" not in str(caught.value)
 
 
 # Servers

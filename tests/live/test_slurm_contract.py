@@ -43,6 +43,19 @@ class TestSlurmBackend(BackendContract):
 
         assert self.lines(backend, handle) == ["<a b$c>"]
 
+    def test_gpus_of_a_node_are_asked_for_and_told(self, make_job, tmp_path):
+        place = {"gpus": 2, "gpu_type": "a100", "gpu_style": "gpus-per-node"}
+        settings = SlurmSettings(patience=10, accelerators={"GPU_8xH100": place})
+        backend = SlurmBackend(settings, tmp_path / "a home")
+        job = make_job('echo "$CUDA_VISIBLE_DEVICES $LOCAL_WORLD_SIZE $WORLD_SIZE"')
+        job = replace(job, accelerator_type="GPU_8xH100", accelerators_per_node=8)
+        handle = self.start(backend, job)
+        self.end(backend, handle)
+
+        (line,) = self.lines(backend, handle)
+        devices, *sizes = line.split()
+        assert (len(devices.split(",")), sizes) == (2, ["2", "2"])
+
     def test_a_container_runs_the_command(self, make_job, tmp_path, clean_env):
         commands = tmp_path / "bin"
         commands.mkdir()

@@ -72,7 +72,7 @@ def test_a_failure_names_trial_backend_handle_reason_and_what_to_do():
     session = Notes()
     Reporter(session).on_changes([failure(3)])
     told = "\n".join(session.lines)
-    assert "lr-7f3a9c/3.0 failed on local (local:3): The command exited with an error." in told
+    assert "lr-7f3a9c/3.0 failed as local:3: The command exited with an error." in told
     assert "airflows logs lr-7f3a9c/3 --attempt 0" in told
     assert "airflows resume lr-7f3a9c --failed" in told
 
@@ -83,6 +83,16 @@ def test_a_failure_that_is_retried_does_not_ask_for_a_resume():
     told = "\n".join(session.lines)
     assert "to be tried again" in told
     assert "resume" not in told
+
+
+def test_a_trial_that_is_given_up_while_it_waits_is_not_told_of_again():
+    change = failure(3, final=False)
+    given_up = Event(EventKind.FAILED, 2.0, Reason.ERROR, "The same; not tried again.")
+    session = Notes()
+    Reporter(session).on_changes(
+        [change, Change(change.after, advance(change.after, given_up), given_up, "token")]
+    )
+    assert sum("lr-7f3a9c/3" in line and "failed" in line for line in session.lines) == 1
 
 
 def test_equal_failures_are_told_once_in_full():

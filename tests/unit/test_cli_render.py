@@ -46,6 +46,7 @@ def results(*ranked: dict, unranked=(), **changes) -> dict:
         "ranked": list(ranked),
         "unranked": [{"trial": f"lr-7f3a9c/{n}", "number": n, "reason": why} for n, why in unranked],
         "pareto": None,
+        "causes": [],
         **changes,
     }
 
@@ -134,10 +135,19 @@ def test_a_cause_is_told_once_with_its_count():
         "signature": "s",
         "message": "ValueError: x",
         "example": "lr-7f3a9c/3.1",
+        "trials": 4,
+        "failed": 3,
+        "where": "parameters.lr >= 0.5",
+        "last_lines": ["epoch 3", "ValueError: x"],
+        "next": "airflows logs lr-7f3a9c/3 --attempt 1",
     }
     told = render.sweep_lines(sweep(causes=[cause]), PLAIN)
-    assert told[-2].strip() == "7 x error: ValueError: x"
-    assert told[-1].strip() == "airflows logs lr-7f3a9c/3"
+    assert [line.strip() for line in told[-4:]] == [
+        "3 failed, 1 cause",
+        "4 x error at parameters.lr >= 0.5 (7 attempts): ValueError: x",
+        "| epoch 3",
+        "airflows logs lr-7f3a9c/3 --attempt 1",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -162,13 +172,28 @@ def test_a_message_cannot_break_the_table():
         "value": None,
         "started_at": None,
         "ended_at": None,
+        "backend": "kubernetes",
         "handle": "x" * 100,
         "overrides": {"parameters.text": "a\nb\x1b[2J"},
     }
     lines = render.trials_lines([trial], PLAIN)
     assert len(lines) == 2
     assert "\x1b" not in lines[1]
-    assert "x" * 30 not in lines[1]
+    assert "x" * 60 not in lines[1]
+
+
+@pytest.mark.parametrize(
+    ("backend", "handle", "shown"),
+    [
+        ("local", "4711:8812:0c7e-boot:box:lr-7f3a9c-0000-a0:/home/me/.airflows/runs/lr/0/a0", "local:4711"),
+        ("slurm", "4711_12@lr-7f3a9c-b1", "slurm:4711_12"),
+        ("databricks", "777", "databricks:777"),
+        ("fake", "fake:7", "fake:7"),
+        ("local", None, ""),
+    ],
+)
+def test_a_handle_is_shown_as_the_backends_own_commands_have_it(backend, handle, shown):
+    assert render.handle_text(backend, handle) == shown
 
 
 def test_take_is_said_in_words():

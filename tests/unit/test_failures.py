@@ -65,7 +65,7 @@ def test_exit_code_137_alone_is_not_out_of_memory():
     found = classify(ended(137), ["epoch 3 loss 0.31"])
 
     assert found.reason is Reason.ERROR
-    assert found.message == "ended by SIGKILL (exit code 137)"
+    assert found.message == "ended by SIGKILL, exit code 137"
 
 
 @pytest.mark.parametrize(
@@ -154,9 +154,9 @@ def test_what_the_backend_adds_stands_beside_the_error():
     lines = ["ValueError: x"]
 
     assert (
-        classify(ended(1, "", "node 3 failed first"), lines).message == "ValueError: x (node 3 failed first)"
+        classify(ended(1, "", "node 3 failed first"), lines).message == "ValueError: x; node 3 failed first"
     )
-    assert classify(ended(1, "", "two\nlines\0"), lines).message == "ValueError: x (two lines)"
+    assert classify(ended(1, "", "two\nlines\0"), lines).message == "ValueError: x; two lines"
     # It tells trials apart, not causes.
     assert classify(ended(1, "", "node 3"), lines).signature == classify(ended(1), lines).signature
 
@@ -174,8 +174,8 @@ def test_a_killed_program_is_not_blamed_on_an_error_it_had_survived():
     lines = [*tail("python-traceback"), "skipping this batch", *tail("killed")]
     long_pid = [line.replace("line 1:  ", "line 1: 12") for line in lines]
 
-    assert classify(ended(137), lines).message == "ended by SIGKILL (exit code 137)"
-    assert classify(ended(137), long_pid).message == "ended by SIGKILL (exit code 137)"
+    assert classify(ended(137), lines).message == "ended by SIGKILL, exit code 137"
+    assert classify(ended(137), long_pid).message == "ended by SIGKILL, exit code 137"
 
 
 # The line that names the error

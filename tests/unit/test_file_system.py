@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from airflows.ledger.opening import file_system, is_on_network
+from airflows.file_system import file_system, is_on_network
 
 MOUNTS = r"""
 proc /proc proc rw,relatime 0 0

@@ -51,6 +51,37 @@ def test_srun_of_one_task_is_taken_off(line, wanted):
     assert command(line).splitlines()[-1] == wanted
 
 
+@pytest.mark.parametrize("job", ["$SLURM_JOB_ID", '"$SLURM_JOB_ID"', "${SLURM_JOBID}"])
+def test_srun_in_its_own_job_is_taken_off(job):
+    assert command(f"srun --jobid {job} bash -c 'x $Y'").splitlines()[-1] == "bash -c 'x $Y'"
+    assert "srun" in command("srun --jobid 4711 python t.py")
+
+
+HELD = 'ARGS=" --lr 1"\nOPTS=" \\\n  --wait=60 \\\n  -n 1 \\\n"\n'
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("srun $OPTS -u python t.py", "python t.py"),
+        ("srun ${OPTS} python t.py $ARGS", "python t.py $ARGS"),
+        ("CMD='python t.py'; srun $CMD", "CMD='python t.py'; $CMD"),
+        ("srun python t.py $ARGS", "python t.py $ARGS"),
+    ],
+)
+def test_options_of_srun_may_be_in_a_variable(line, wanted):
+    assert command(HELD + line).splitlines()[-1] == wanted
+    # Of the program's own arguments nothing need be known.
+    assert command(HELD.replace('1"', '$N"') + line).splitlines()[-1] == wanted
+
+
+@pytest.mark.parametrize("value", ['"--wait=60 $MORE"', '"-n $N"', "'-u python -u'"])
+def test_srun_stays_where_its_options_are_not_known(value):
+    line = "srun $OPTS python t.py"
+    assert command(f"MORE=--x\nOPTS={value}\n{line}").splitlines()[-1] == line
+    assert command(f"OPTS=-n1\nif a; then OPTS=--wait=3; fi\n{line}").splitlines()[-1] == line
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -412,3 +443,80 @@ def test_every_message_says_where_and_what():
     for finding in (*made.warnings, *made.notes):
         assert finding.line >= 1
         assert re.search(r"[.)]$", finding.message)
+
+
+# Where environments are, and secrets
+
+
+@pytest.mark.parametrize(
+    ("before", "wanted"),
+    [
+        ("", '"/home/me/project/.venv/bin/activate"'),
+        ('cd "$SLURM_SUBMIT_DIR"\n', '"/home/me/project/.venv/bin/activate"'),
+        ("cd src\n", '"/home/me/project/src/.venv/bin/activate"'),
+        ("cd /data/other\n", ".venv/bin/activate"),
+        ("cd ~/other\ncd src\n", ".venv/bin/activate"),
+        ("cd $WHERE\n", ".venv/bin/activate"),
+        ("cd a && ls\n", ".venv/bin/activate"),
+    ],
+)
+def test_an_environment_is_where_the_script_had_gone(before, wanted):
+    assert f"  source {wanted}\n" in command(f"{before}source .venv/bin/activate\npython t.py\n")
+
+
+@pytest.mark.parametrize(
+    ("chdir", "wanted"), [("/proj/x/", "/proj/x"), ("sub", "/home/me/project/sub"), (".", "/home/me/project")]
+)
+def test_an_environment_is_where_the_script_starts(chdir, wanted):
+    head = f"{HEAD}#SBATCH --chdir={chdir}\n"
+    assert f'source "{wanted}/.venv/bin/activate"' in command("source .venv/bin/activate\npython t.py", head)
+
+
+@pytest.mark.parametrize("line", ["export WANDB_API_KEY=s3cr3t", "HF_TOKEN='s3cr3t' python t.py"])
+def test_a_secret_in_the_script_is_warned_of_and_not_repeated(line):
+    (found,) = [each for each in migrated(f"{HEAD}{line}\npython t.py\n").warnings if each.kind == "secret"]
+    assert "secrets: {" in found.message
+    assert "s3cr3t" not in found.message
+    assert found.line == 3
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["export HF_TOKEN=$HF_TOKEN", 'export API_KEY="$(cat ~/.key)"', "TOKENIZERS_PARALLELISM=false", "TOKEN="],
+)
+def test_no_secret_is_seen_where_none_is(line):
+    assert "secret" not in kinds(f"{line}\npython t.py\n")
+
+
+def test_statements_that_go_leave_no_blank_lines():
+    body = "A=(x y)\ni=$SLURM_ARRAY_TASK_ID\nV=${A[$((i % 2))]}; i=$((i / 2))\n\n\npython t.py $V\n"
+    text = command(body, f"{HEAD}#SBATCH --array=0-1\n")
+    assert text.endswith("as before\npython t.py $V")
+
+
+# Containers and CPUs
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "srun --container-image=nvcr.io#nvidia/nemo:24.07 --container-mounts=/a:/b,$X:/y,/c python t.py\n",
+        "srun --container-image=nvcr.io#nvidia/nemo:24.07 --container-mounts=/a:/b,$X:/y,/c bash -c 'cd x && python t.py'\n",
+        "#SBATCH '--container-image=nvcr.io#nvidia/nemo:24.07' --container-mounts=/a:/b,$X:/y,/c\nsrun python t.py\n",
+    ],
+)
+def test_the_container_of_pyxis_is_kept_with_what_it_sees(script):
+    made = migrated(HEAD + script)
+    assert made.train["environment"] == {"docker_image": {"url": "nvcr.io/nvidia/nemo:24.07"}}
+    assert made.backend["container"] == "pyxis"
+    assert made.backend["container_mounts"] == ["/a:/b", "/c"]
+    assert "container" in {finding.kind for finding in made.warnings}
+
+
+@pytest.mark.parametrize(
+    ("asked", "cpus"),
+    [("-N 2 --ntasks-per-node=8", 8), ("-n 4 -c 3", 12), ("-n 32 --ntasks-per-node=16", 16), ("-n 1", None)],
+)
+def test_the_single_task_of_a_node_gets_the_cpus_of_all(asked, cpus):
+    made = migrated(f"#!/bin/bash\n#SBATCH {asked}\nsrun python t.py\n")
+    assert made.backend.get("cpus") == cpus

@@ -97,13 +97,36 @@ def test_a_time_limit_does_not_use_up_the_budget():
         (Reason.OUT_OF_MEMORY, "not retried unchanged"),
         (Reason.INVALID, "not retried"),
         (Reason.CODE_DAMAGED, "not retried"),
+        (Reason.DUPLICATE, "not retried while the other copy may run"),
     ],
 )
 def test_what_would_only_happen_again_is_not_retried(reason, why):
     event = after_failure(running(), verdict(reason, "the words"), Progress("c", 9), POLICY, NOW)
 
     assert event.kind is EventKind.FAILED
-    assert event.detail == f"{reason.sentence} the words ({why})"
+    assert event.detail == f"{reason.sentence} the words; {why}"
+
+
+def test_a_second_copy_is_no_failure_of_the_program():
+    """Neither budget nor signature: three of them are no systematic error of the sweep."""
+    event = after_failure(running(errors=1), verdict(Reason.DUPLICATE), NO_PROGRESS, POLICY, NOW)
+
+    assert event.changes["errors"] == 1
+    assert not is_first_failure(running(), event)
+    assert "signature" not in event.changes
+
+
+def test_why_a_trial_failed_reads_on_without_brackets_in_brackets():
+    seen = Observation(Phase.ENDED, 137, detail="node 1 failed first")
+    event = after_failure(running(), classify(seen, []), NO_PROGRESS, RetryPolicy(0, 3, 10), NOW)
+    with_log = after_failure(
+        running(), classify(seen, ["ValueError: f(x)."]), NO_PROGRESS, RetryPolicy(0, 3, 10), NOW
+    )
+
+    assert event.detail == "The command exited with an error. node 1 failed first; no retries allowed"
+    assert with_log.detail == (
+        "The command exited with an error. ValueError: f(x).; node 1 failed first; no retries allowed"
+    )
 
 
 def test_an_error_is_tried_once_more_and_not_again_when_it_is_the_same():

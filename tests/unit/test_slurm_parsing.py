@@ -22,6 +22,10 @@ from airflows.backends.slurm.parsing import (
     squeue_rows,
 )
 
+POLICY = (
+    "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy"
+    " (job submit limit, user's size and/or time limits)"
+)
 DATA = Path(__file__).parents[1] / "data" / "slurm"
 
 
@@ -159,12 +163,12 @@ def test_the_id_of_an_accepted_job_is_read(out, job):
         ("sbatch: error: invalid partition specified: nosuch", Refusal.REJECTED),
         ("sbatch: unrecognized option '--container-image=x'", Refusal.REJECTED),
         ("sbatch: error: Batch job submission failed: Invalid qos specification", Refusal.REJECTED),
-        ("sbatch: error: AssocMaxSubmitJobLimit", Refusal.FULL),
+        (f"sbatch: error: AssocMaxSubmitJobLimit\n{POLICY}", Refusal.FULL),
+        (f"sbatch: error: AssocGrpSubmitJobsLimit\n{POLICY}", Refusal.FULL),
+        (f"sbatch: error: QOSMaxCpuPerJobLimit\n{POLICY}", Refusal.REJECTED),
+        (f"sbatch: error: QOSMaxWallDurationPerJobLimit\n{POLICY}", Refusal.REJECTED),
         ("sbatch: error: QOSMaxSubmitJobPerUserLimit", Refusal.FULL),
-        (
-            "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)",
-            Refusal.FULL,
-        ),
+        (POLICY, Refusal.FULL),
         ("sbatch: error: Batch job submission failed: Resource temporarily unavailable", Refusal.FULL),
         (
             "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation",

@@ -8,7 +8,9 @@ import pytest
 from airflows.backends.base import Phase
 from airflows.backends.slurm.batches import Batches, Element, Entry
 from airflows.backends.slurm.commands import Answer
+from airflows.backends.slurm.finding import Finder
 from airflows.backends.slurm.parsing import TaskId
+from airflows.backends.slurm.remains import read_claim
 from airflows.backends.slurm.watching import FILES_LATE_S, LOST_AFTER_S, Watcher, interval_s
 from airflows.errors import BackendUnavailableError
 from airflows.ids import Token
@@ -27,9 +29,11 @@ class Queue:
         self.show = ""
         self.error = ""
         self.calls: list[str] = []
+        self.asked: list[tuple[str, ...]] = []
 
     def ask(self, *words: str) -> Answer:
         self.calls.append(words[0])
+        self.asked.append(words)
         if words[0] == "squeue" and self.error:
             return Answer(1, "", self.error)
         out = {"squeue": self.squeue, "sacct": self.sacct, "scontrol": [self.show]}.get(words[0], [])
@@ -59,6 +63,7 @@ class Site:
         self.watcher = Watcher(
             self.queue, self.batches, root / "claims", lambda: accounts, lambda: 300.0, self.clock
         )
+        self.finder = Finder(self.queue, self.batches, root / "claims", lambda: accounts, self.clock)
         self.handles = [Element(TaskId(7, number), BATCH).to_handle() for number in range(4)]
 
     def look(self, number: int = 0):
@@ -121,6 +126,52 @@ def test_the_word_comes_from_whoever_knows_it(site, state, code, word, expected)
     assert site.look().word == expected
 
 
+@pytest.mark.parametrize(
+    ("state", "reason", "detail"),
+    [
+        ("NODE_FAIL", "NodeDown", "Slurm says NODE_FAIL (NodeDown)"),
+        ("OUT_OF_MEMORY", "None", "Slurm says OUT_OF_MEMORY"),
+        ("TIMEOUT", "TimeLimit", "Slurm says TIMEOUT (TimeLimit)"),
+        ("FAILED", "NonZeroExitCode", ""),
+    ],
+)
+def test_slurms_own_words_for_an_end_are_told(site, state, reason, detail):
+    site.queue.lists(state, reason=reason)
+    site.leaves(0, 1)
+
+    assert site.look().detail == detail
+
+
+def test_without_an_exit_file_slurms_words_are_told_as_well(site):
+    site.queue.lists("NODE_FAIL", reason="NodeDown")
+
+    seen = site.look()
+
+    assert (seen.exit_code, seen.word, seen.detail) == (None, "NODE_FAIL", "Slurm says NODE_FAIL (NodeDown)")
+
+
+@pytest.mark.parametrize("name", [b"step \xff\xfe 1", b"step\n2", "Schritt ä".encode()])
+def test_an_exit_file_may_name_a_checkpoint_that_is_no_utf8(site, name):
+    site.queue.lists("COMPLETED")
+    site.leaves(0, 0)
+    path = site.root / "0" / "exit.json"
+    path.write_bytes(path.read_bytes().replace(b'"word"', b'"resumed_from": "/c/' + name + b'", "word"'))
+    (site.root / "claims" / "d-0a1b2c-0000-a0.0").write_bytes(b"7_0 n1 5\n/c/" + name + b"\n")
+
+    seen = site.look()
+
+    assert (seen.phase, seen.exit_code) == (Phase.ENDED, 0)
+    assert seen.resumed_from == f"/c/{name.decode('utf-8', 'replace')}"
+
+
+def test_a_claim_that_is_no_utf8_is_still_a_claim(site):
+    (site.root / "claims" / "d-0a1b2c-0000-a0.0").write_bytes(b"7_0 n1 5\n/c/\xff\n")
+
+    claim = read_claim(site.root / "claims", "d-0a1b2c-0000-a0")
+
+    assert (claim.task, claim.resumed_from) == (TaskId(7, 0), "/c/\ufffd")
+
+
 def test_a_file_that_is_not_visible_yet_is_waited_for(site):
     site.queue.lists("COMPLETED")
 
@@ -136,8 +187,25 @@ def test_without_a_file_the_accounts_tell_the_exit_code(site):
 
     seen = site.look()
 
-    assert (seen.phase, seen.exit_code) == (Phase.ENDED, None)
-    assert "log could not be opened" in seen.detail
+    assert (seen.phase, seen.exit_code, seen.word) == (Phase.ENDED, None, "invalid")
+    assert f"node n1 does not see {site.root}/0" in seen.detail
+    assert "on a disk that all nodes share" in seen.detail
+
+
+def test_a_node_that_alone_does_not_see_the_root_is_at_fault_itself(site):
+    site.queue.lists("FAILED", "COMPLETED")
+    site.queue.sacct = [f"7_0|FAILED|0:53|1|2|3|n1|{BATCH}"]
+    site.claims(1)
+    site.look()
+
+    assert site.look().word == "NODE_FAIL"
+
+
+def test_a_preamble_that_is_not_there_says_the_same(site):
+    site.queue.sacct = [f"7_0|FAILED|64:0|1|2|3|n1|{BATCH}"]
+    site.look()
+
+    assert "does not see" in site.look().detail
 
 
 def test_without_file_and_accounts_the_controller_tells_the_exit_code(tmp_path):
@@ -174,6 +242,42 @@ def test_accounts_that_are_behind_end_nothing_before_it_is_lost(site, state):
     assert site.look().phase is Phase.UNKNOWN
     site.clock.advance(LOST_AFTER_S)
     assert site.look().word == "LOST"
+
+
+@pytest.mark.parametrize("state", ["NODE_FAIL", "PREEMPTED", "REQUEUED"])
+def test_what_the_accounts_say_of_an_earlier_start_counts_for_nothing_while_it_is_queued_again(site, state):
+    site.queue.lists("PENDING", reason="BeginTime")
+    site.queue.sacct = [f"7_0|{state}|0:0|1|2|3|n1|{BATCH}"]
+
+    seen = site.look()
+
+    assert (seen.phase, seen.detail) == (Phase.QUEUED, "Slurm says BeginTime")
+    assert site.queue.calls == ["squeue"]
+
+
+@pytest.mark.parametrize("state", ["COMPLETING", "SUSPENDED", "STAGE_OUT"])
+def test_a_state_that_hides_the_end_is_no_end(site, state):
+    site.queue.lists(state)
+    site.leaves(0, 1)
+
+    seen = site.look()
+
+    assert (seen.phase, seen.detail) == (Phase.RUNNING, f"Slurm says {state}")
+
+
+def test_the_accounts_are_asked_for_a_window_that_holds_the_run(site):
+    site.look()
+
+    (asked,) = [words for words in site.queue.asked if words[0] == "sacct"]
+    assert asked[asked.index("-S") + 1] == "now-30days"
+    assert asked[asked.index("-E") + 1] == "now"
+    assert "-j" in asked
+
+
+def test_only_the_last_of_several_starts_counts(site):
+    site.queue.sacct = [f"7_0|NODE_FAIL|0:0|1|2|3|n1|{BATCH}", f"7_0|TIMEOUT|0:0|1|4|5|n2|{BATCH}"]
+
+    assert site.look().word == "TIMEOUT"
 
 
 def test_what_nobody_knows_is_lost_only_after_a_while(site):
@@ -247,6 +351,75 @@ def test_between_two_looks_the_last_one_is_told_again(site):
     assert site.queue.calls == ["squeue"]
 
 
+def test_between_two_looks_an_exit_file_tells_of_a_good_end(site):
+    site.queue.lists("RUNNING", "RUNNING")
+    site.watcher.poll(site.handles[:2])
+    site.leaves(0, 0)
+    site.clock.advance(0.5)
+
+    seen = site.watcher.poll(site.handles[:2])
+
+    assert [seen[handle].phase for handle in site.handles[:2]] == [Phase.ENDED, Phase.RUNNING]
+    assert site.queue.calls == ["squeue"]
+
+
+def test_of_a_bad_end_slurm_is_asked_as_soon_as_may_be(site):
+    site.queue.lists("RUNNING")
+    site.look()
+    site.clock.advance(40)
+    site.look()
+    calls = len(site.queue.calls)
+    site.leaves(0, 1)
+    site.queue.lists("PREEMPTED")
+    site.clock.advance(3)
+
+    assert site.watcher.poll(site.handles[:1])[site.handles[0]].phase is Phase.RUNNING
+    site.clock.advance(1)
+    assert site.watcher.poll(site.handles[:1])[site.handles[0]].word == "PREEMPTED"
+    assert len(site.queue.calls) == calls + 1
+
+
+def test_waiting_ends_with_an_exit_file(site):
+    site.queue.lists("RUNNING")
+    site.watcher.poll(site.handles[:1])
+    pauses = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        site.clock.advance(seconds)
+        if len(pauses) == 2:
+            site.leaves(0, 0)
+
+    site.watcher.wait(1.0, pause)
+
+    assert len(pauses) == 2
+    assert sum(pauses) < 0.5
+
+
+def test_waiting_for_nothing_in_particular_takes_its_time(site):
+    pauses = []
+    site.watcher.wait(0.7, pauses.append)
+
+    assert pauses == [0.7]
+
+
+def test_a_bad_end_is_told_once_and_then_waited_for(site):
+    site.queue.lists("RUNNING")
+    site.watcher.poll(site.handles[:1])
+    site.leaves(0, 1)
+    site.clock.advance(0.5)
+    site.watcher.poll(site.handles[:1])
+    pauses = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        site.clock.advance(seconds)
+
+    site.watcher.wait(1.0, pause)
+
+    assert sum(pauses) == pytest.approx(1.0)
+
+
 def test_looks_become_rare_where_nothing_changes_and_many_run():
     assert [interval_s(since) for since in (0, 10, 100, 10_000)] == [1, 1, 10, 60]
     assert interval_s(0, 1000) == 5
@@ -259,7 +432,7 @@ def test_a_lost_answer_is_found_by_the_name_and_a_second_array_is_cancelled(site
         f"8|0|PENDING|100|N/A|N/A||None|{BATCH}",
     ]
 
-    found = site.watcher.find([Token("d-0a1b2c-0000-a0"), Token("d-0a1b2c-0009-a0")])
+    found = site.finder.find([Token("d-0a1b2c-0000-a0"), Token("d-0a1b2c-0009-a0")])
 
     assert found == {"d-0a1b2c-0000-a0": f"8_0@{BATCH}"}
     assert site.queue.calls == ["squeue", "scancel"]
@@ -269,4 +442,4 @@ def test_a_lost_answer_is_found_by_the_name_and_a_second_array_is_cancelled(site
 def test_what_started_once_is_found_when_slurm_has_forgotten_it(site):
     site.claims(2)
 
-    assert site.watcher.find([Token("d-0a1b2c-0002-a0")]) == {"d-0a1b2c-0002-a0": f"7_2@{BATCH}"}
+    assert site.finder.find([Token("d-0a1b2c-0002-a0")]) == {"d-0a1b2c-0002-a0": f"7_2@{BATCH}"}

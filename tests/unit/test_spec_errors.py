@@ -6,6 +6,7 @@ import pytest
 
 from airflows.errors import SpecError
 from airflows.sweepfile import load_sweep, sweep_from_mapping
+from airflows.train import load_train
 
 BASE = """
 experiment_name: demo
@@ -71,7 +72,7 @@ WRONG = {
         "Did you mean grid?",
     ),
     "nothing to run": ("limits: {concurrent: 1}", None, None, "Neither space nor include is given", ""),
-    "no goal": ("space: {parameters.lr: [1]}\nobjective: {metric: loss}", 4, "objective.goal", "goal is missing.", ""),
+    "no goal": ("space: {parameters.lr: [1]}\nobjective: {metric: loss}", 4, "objective.goal", "goal is missing.", "Write goal: minimize or goal: maximize; there is no default."),
     "unknown goal": (
         "space: {parameters.lr: [1]}\nobjective: {metric: loss, goal: minimal}",
         4,
@@ -335,6 +336,30 @@ def test_a_missing_file_is_named(tmp_path):
         load_sweep(tmp_path / "sweep.yaml")
 
     assert caught.value.file == str(tmp_path / "sweep.yaml")
+
+
+TRAIN = (
+    "{experiment_name: x, command: python a.py, compute: {accelerator_type: GPU_1xA10, num_accelerators: 1}}"
+)
+
+
+def test_a_train_yaml_in_place_of_a_sweep_yaml_gets_one_hint(tmp_path):
+    path = tmp_path / "train.yaml"
+    path.write_text(TRAIN)
+
+    with pytest.raises(SpecError, match=r"This is a train\.yaml, and a sweep\.yaml is wanted") as caught:
+        load_sweep(path)
+    assert f"airflows run -f {path}" in caught.value.hint
+    assert caught.value.others == ()
+
+
+def test_a_sweep_yaml_in_place_of_a_train_yaml_gets_one_hint(tmp_path):
+    path = tmp_path / "sweep.yaml"
+    path.write_text("{name: x, base: train.yaml, space: {parameters.lr: [1]}}")
+
+    with pytest.raises(SpecError, match=r"This is a sweep\.yaml, and a train\.yaml is wanted") as caught:
+        load_train(path)
+    assert f"airflows sweep {path}" in caught.value.hint
 
 
 def test_a_missing_base_is_reported_where_it_is_named(refused):

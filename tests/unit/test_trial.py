@@ -36,6 +36,7 @@ FORGOTTEN = {"handle": None, "batch": "", "claimed_at": None, "submitted_at": No
 NEXT = {
     (State.PENDING, EventKind.CLAIMED): {State.SUBMITTING},
     (State.PENDING, EventKind.STOP_ASKED): {State.STOPPED, State.CANCELLED},
+    (State.PENDING, EventKind.FAILED): {State.FAILED},
     (State.SUBMITTING, EventKind.RECLAIMED): {State.SUBMITTING},
     (State.SUBMITTING, EventKind.ACCEPTED): {State.QUEUED},
     (State.SUBMITTING, EventKind.UNSENT): {State.PENDING},

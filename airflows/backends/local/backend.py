@@ -61,6 +61,7 @@ class LocalBackend:
         self._settings = settings
         self._home = home
         self._root = (settings.root or home).expanduser().absolute()
+        self._claims = self._root / "claims"
         self._clock = clock
         self._runs: dict[Handle, Run] = {}
         self._watch = Watch()
@@ -215,7 +216,7 @@ class LocalBackend:
         return handle
 
     def _claim(self, token: str) -> Path:
-        return self._root / "claims" / token
+        return self._claims / token
 
     # Finding and watching
 

@@ -136,7 +136,8 @@ class Run:
         if status == 0:
             return 0, "", ""
         if status is not None and status > 0:
-            return status, "", "its exit file could not be written; is the disk full?"
+            word = OwnExit.TIMED_OUT.word if status == OwnExit.TIMED_OUT else ""
+            return status, word, "its exit file could not be written; is the disk full?"
         if not self.name.is_of_this_boot:
             return None, "", f"{self.name.host} was started anew while it ran"
         return None, "", "it was killed and left no exit status"

@@ -1,6 +1,6 @@
 """What `backend: {type: local, ...}` takes."""
 
-from __future__ import annotations
+# No postponed annotations here: pydantic would compile each of them, at every start.
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -17,7 +17,7 @@ def _seconds(value: object) -> object:
 class Equivalent(BaseModel):
     """What stands for an accelerator type of AI Runtime here."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     cpu: bool = Field(False, description="Run without GPUs, even where there are some.")
     gpus: int | None = Field(
@@ -28,7 +28,7 @@ class Equivalent(BaseModel):
 class LocalSettings(BaseModel):
     """Options of the local backend."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     type: Literal["local"] = Field("local", description="Always `local`.")
     root: Path | None = Field(
@@ -45,7 +45,7 @@ class LocalSettings(BaseModel):
         description="How many GPUs may be used, or which ones as in CUDA_VISIBLE_DEVICES; all when left out.",
     )
     accelerators: dict[str, Equivalent] = Field(
-        default_factory=dict, description="What stands for an accelerator type here, by type."
+        {}, description="What stands for an accelerator type here, by type."
     )
     grace: Annotated[float, BeforeValidator(_seconds)] = Field(
         30.0,
@@ -58,6 +58,7 @@ class LocalSettings(BaseModel):
         "environment of the train.yaml's dependencies, built once.",
     )
     inherit: list[str] = Field(
-        default_factory=list,
+        # As a factory, `list` would be asked for its signature: a twentieth of a short command.
+        [],
         description="Variables that trials get from the driver's environment besides PATH, HOME and LANG.",
     )

@@ -67,7 +67,7 @@ class Spawner:
         command = self._command(job, held)
         variables = self._variables(job, held)
         directory = job.launch_dir if job.work_dir is None else job.work_dir
-        log = os.open(job.launch_dir / "logs" / "node_0.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        log = os.open(f"{job.launch_dir}/logs/node_0.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         try:
             process = subprocess.Popen(
                 command,

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import os
 import pwd
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from airflows.backends.base import Capabilities, Job, Observation, Phase, Reach
+from airflows.backends.base import Capabilities, Job, Observation, Phase, Reach, RemoteRun
 from airflows.backends.local import environment
 from airflows.backends.local.logs import follow as follow_lines
 from airflows.backends.local.logs import last_lines
 from airflows.backends.slurm import parsing
 from airflows.backends.slurm.batches import Batches, Element, batch_name, tasks_text
-from airflows.backends.slurm.commands import Commands
+from airflows.backends.slurm.commands import Answer, Commands
+from airflows.backends.slurm.finding import Finder
+from airflows.backends.slurm.listing import remote_runs
 from airflows.backends.slurm.parsing import Refusal, Site
-from airflows.backends.slurm.script import Paths, Shape, directives, script
+from airflows.backends.slurm.script import Paths, Shape, directives, script, starts_plain
 from airflows.backends.slurm.settings import SlurmSettings
 from airflows.backends.slurm.submitting import Chunk, Submitter
 from airflows.backends.slurm.tools import install, tools_digest
 from airflows.backends.slurm.watching import Watcher
 from airflows.errors import BackendUnavailableError, SpecError, SubmitError
+from airflows.file_system import is_on_network
 from airflows.ids import Token
 from airflows.job_secrets import FILE_NAME, read_file, variable
 from airflows.train import TrainConfig
@@ -34,6 +38,7 @@ _COMMANDS = ("sbatch", "squeue", "scancel", "scontrol")
 _MANY_IDS = 200
 _LAG_S = 5.0
 _OVERDUE_S = 10.0
+_MOMENT_S = 10.0
 _UNFIT = frozenset('\n\t"\\')
 
 
@@ -66,13 +71,11 @@ class SlurmBackend:
         self._commands = Commands(settings.patience, os.environ)
         self._batches = Batches(self._root)
         self._cancelled_at: dict[Handle, float] = {}
+        self._configured: tuple[float, Answer] | None = None
+        on_disk = (self._commands, self._batches, self._root / "claims")
+        self._finder = Finder(*on_disk, lambda: self._site.accounts, clock)
         self._watcher = Watcher(
-            self._commands,
-            self._batches,
-            self._root / "claims",
-            lambda: self._site.accounts,
-            lambda: self._site.min_job_age_s,
-            clock,
+            *on_disk, lambda: self._site.accounts, lambda: self._site.min_job_age_s, clock
         )
 
     # What it is
@@ -100,10 +103,20 @@ class SlurmBackend:
     def _site(self) -> Site:
         """What the site allows; asked once. Slurm's defaults where it does not say."""
         try:
-            answer = self._commands.ask("scontrol", "show", "config")
+            return parsing.site_of(self._config().out)
         except BackendUnavailableError:
             return Site()
-        return parsing.site_of(answer.out)
+
+    def _config(self) -> Answer:
+        """Ask for the configuration, or tell what was answered a moment ago.
+
+        Raises:
+            BackendUnavailableError: Slurm does not answer.
+        """
+        now = self._clock()
+        if self._configured is None or not 0 <= now - self._configured[0] < _MOMENT_S:
+            self._configured = now, self._commands.ask("scontrol", "show", "config")
+        return self._configured[1]
 
     @cached_property
     def _most_queued(self) -> int:
@@ -129,7 +142,7 @@ class SlurmBackend:
         if not _can_write(self._root):
             return Reach(False, f"{self._root} cannot be written. Name another root, or set AIRFLOWS_HOME.")
         try:
-            answer = self._commands.ask("scontrol", "show", "config")
+            answer = self._config()
         except BackendUnavailableError as exc:
             return Reach(False, str(exc))
         if answer.code:
@@ -160,6 +173,27 @@ class SlurmBackend:
             message = "environment.docker_image needs `container: pyxis` or `container: apptainer` here."
             raise SpecError(message, field="backend.container")
         self._ask_whether_it_fits(config, image)
+        return (*self._notes_on_root(), *self._notes_on_packages(config, base_dir, image))
+
+    def _notes_on_root(self) -> Iterator[str]:
+        """Say so where other machines are to run what lies on a disk of this one."""
+        if is_on_network(self._root):
+            return
+        try:
+            answer = self._commands.ask("sinfo", "-h", "-o", "%o")
+        except BackendUnavailableError:
+            return
+        others = sorted(name for name in set(answer.out.split()) if not _is_this_machine(name))
+        if others:
+            shown = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")  # noqa: PLR2004
+            yield (
+                f"{self._root} is on a disk of this machine; the nodes ({shown}) must see it under the same"
+                " path. Where they do not, set `root` of the Slurm backend to a directory that all share."
+            )
+
+    def _notes_on_packages(self, config: TrainConfig, base_dir: Path, image: str) -> tuple[str, ...]:
+        """Say what `environment.dependencies` names and nobody installs here."""
+        wanted = config.environment
         if wanted is None or not wanted.dependencies or image or self._settings.environment == "isolated":
             return ()
         absent = environment.missing(wanted.dependencies, base_dir)
@@ -215,7 +249,7 @@ class SlurmBackend:
             commands=self._commands,
             batches=self._batches,
             most=self._site.max_array,
-            environment=self._inherited,
+            environment={**self._inherited, **({"LC_ALL": "C"} if starts_plain(self._settings) else {})},
             variables=self._variables,
             image=self._image,
             script_of=self._script,
@@ -267,15 +301,19 @@ class SlurmBackend:
 
     def find(self, tokens: Sequence[Token]) -> Mapping[Token, Handle]:
         """Return the handles of the tokens that were submitted."""
-        return self._watcher.find(tokens)
+        return self._finder.find(tokens)
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Observation]:
         """Observe the runs; between two looks, which become rare when nothing changes, the last is told."""
         return self._watcher.poll(handles)
 
+    def remote_runs(self) -> Sequence[RemoteRun]:
+        """Return what squeue shows of this user under names of ours."""
+        return remote_runs(self._commands, self._batches)
+
     def wait(self, timeout_s: float) -> None:
-        """Return after `timeout_s` seconds: Slurm tells nobody when something changes."""
-        self._pause(timeout_s)
+        """Return when one of a few runs has left its exit file, or after `timeout_s` seconds."""
+        self._watcher.wait(timeout_s, self._pause)
 
     # Ending
 
@@ -340,6 +378,12 @@ def _inside(tree: object, *keys: str) -> object:
     for key in keys:
         tree = tree.get(key) if isinstance(tree, dict) else None
     return tree
+
+
+def _is_this_machine(name: str) -> bool:
+    if name in {"127.0.0.1", "::1"}:
+        return True
+    return name.partition(".")[0] in {"localhost", socket.gethostname().partition(".")[0]}
 
 
 def _can_write(directory: Path) -> bool:

@@ -107,6 +107,14 @@ STUCK = frozenset(
 """Reasons of pending jobs that do not go away by themselves."""
 
 
+def waiting_words(row: Row) -> str:
+    """Return why a run waits, in Slurm's own word; empty where it does not say."""
+    if not row.reason or phase_of(row.state) is not Phase.QUEUED:
+        return ""
+    stuck = ", which does not go away by itself" if row.reason in STUCK else ""
+    return f"Slurm says {row.reason}{stuck}"
+
+
 def phase_of(state: str) -> Phase:
     """Return where a run in this state is; a word that nobody knows is UNKNOWN, never an end."""
     if state in _QUEUED:
@@ -133,7 +141,8 @@ def squeue_rows(text: str) -> dict[TaskId, Row]:
             "" if reason == "None" else reason,
             name,
         )
-        rows |= {TaskId(int(array), index): row for index in _indices(indices)}
+        for index in _indices(indices):
+            rows[TaskId(int(array), index)] = row
     return rows
 
 
@@ -174,6 +183,8 @@ def _epoch(text: str) -> float | None:
 
 
 def _indices(text: str) -> list[int]:
+    if text.isdigit():
+        return [int(text)]
     return [REST] if text in {"", "N/A"} else list(indices_of(text))
 
 
@@ -267,8 +278,11 @@ _DOUBTFUL = re.compile(
     r"|in backup mode",
     re.IGNORECASE,
 )
+# Every breach of a policy is told with "(job submit limit, user's size and/or time limits)"; which one it was
+# stands in a line before. Only limits on the number of jobs go away by themselves.
+_LIMIT = re.compile(r"\b(?:Assoc|QOS)\w*Limit\b")
 _FULL = re.compile(
-    r"MaxSubmitJob|job submit limit|resource temporarily unavailable|temporarily unable to accept"
+    r"job submit limit|resource temporarily unavailable|temporarily unable to accept"
     r"|maximum number of jobs|too many jobs|slow down|rate limit",
     re.IGNORECASE,
 )
@@ -287,6 +301,9 @@ def refusal_of(stderr: str) -> Refusal:
     """Return what sbatch's words mean. FULL was not accepted and may be later."""
     if _DOUBTFUL.search(stderr):
         return Refusal.DOUBTFUL
+    limits = _LIMIT.findall(stderr)
+    if limits:
+        return Refusal.FULL if all("Submit" in limit for limit in limits) else Refusal.REJECTED
     return Refusal.FULL if _FULL.search(stderr) else Refusal.REJECTED
 
 

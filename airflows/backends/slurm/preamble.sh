@@ -13,7 +13,7 @@
 # nothing is passed on here, because a second SIGTERM means "at once" to many programs. USR1 (the time limit
 # is near) and USR2 (airflows cancels it) come to this shell alone.
 
-INVALID=64 CODE_DAMAGED=65 DUPLICATE=76
+INVALID=64 CODE_DAMAGED=65 DUPLICATE=76 TIMED_OUT=77
 pid='' timer='' word='' is_ending='' is_over='' failed_node=0 odd=()
 index=$SLURM_ARRAY_TASK_ID restart=${SLURM_RESTART_COUNT:-0} nodes=${SLURM_JOB_NUM_NODES:-1}
 task=${SLURM_ARRAY_JOB_ID}_$index
@@ -202,7 +202,10 @@ finish() {
   from=${from//\"/\\\"}
   now
   printf '{"exit_code": %d, "word": "%s", "node": %d, "task": "%s", "restart": %d, "host": "%s", "began": %s, "ended": %s, "resumed_from": "%s"}\n' \
-    "$1" "$2" "$failed_node" "$task" "$restart" "${SLURMD_NODENAME-}" "$began" "$REPLY" "$from" >"$launch/exit.json"
+    "$1" "$2" "$failed_node" "$task" "$restart" "${SLURMD_NODENAME-}" "$began" "$REPLY" "$from" >"$launch/exit.json" && exit "$1"
+  # Now this status alone tells how it ended, and a command that was ended early may well exit with 0.
+  [[ $2 != timed_out ]] || exit "$TIMED_OUT"
+  [[ -z $2 || $1 != 0 ]] || exit 143
   exit "$1"
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import re
 from dataclasses import dataclass
@@ -37,13 +39,11 @@ class Claim:
 
 def read_claim(claims: Path, token: str) -> Claim | None:
     """Return the claim of the last start of an attempt; None when it never started."""
-    path = claims / f"{token}.0"
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        restart = 1
-        while (claims / f"{token}.{restart}").exists():
-            lines = (claims / f"{token}.{restart}").read_text(encoding="utf-8").splitlines()
-            restart += 1
+        lines = _text(f"{claims}/{token}.0").splitlines()
+        with contextlib.suppress(FileNotFoundError):
+            for restart in itertools.count(1):
+                lines = _text(f"{claims}/{token}.{restart}").splitlines()
         task, host, began = lines[0].split(" ")
         array, _, index = task.partition("_")
         return Claim(TaskId(int(array), int(index)), host, float(began), "".join(lines[1:2]))
@@ -54,10 +54,17 @@ def read_claim(claims: Path, token: str) -> Claim | None:
 def read_exit(launch_dir: Path) -> dict[str, Any]:
     """Return the exit file of an attempt; nothing when there is none or it is not whole yet."""
     try:
-        loaded = json.loads((launch_dir / "exit.json").read_bytes())
+        # A checkpoint's name may hold anything: line ends, and bytes that are no UTF-8.
+        loaded = json.loads(_text(f"{launch_dir}/exit.json"), strict=False)
     except (OSError, ValueError):
         return {}
     return loaded if isinstance(loaded, dict) and isinstance(loaded.get("exit_code"), int) else {}
+
+
+def _text(path: str) -> str:
+    # Read for every run that ends, and no more than one call: path objects take longer than the disk.
+    with open(path, "rb") as file:  # noqa: PTH123
+        return file.read().decode("utf-8", "replace")
 
 
 def is_clean(left: dict[str, Any]) -> bool:
@@ -74,20 +81,20 @@ def ended(row: Row | None, left: dict[str, Any], claim: Claim | None) -> Observa
         claim: of its start, None when it never started.
     """
     state = row.state if row else ""
-    code, word, detail = left.get("exit_code"), str(left.get("word") or ""), ""
+    code, word, node = left.get("exit_code"), str(left.get("word") or ""), int(left.get("node") or 0)
+    details = [f"node {node} failed first"] if node else []
     if not is_clean(left):
         word = _word(state, word)
-    node = int(left.get("node") or 0)
-    if node:
-        detail = f"node {node} failed first"
+        details += _slurms_words(row)
     if code is None:
-        code, word, detail = _without_exit_file(row, word)
+        code, word, why = _without_exit_file(row, word)
+        details += [why] if why else []
     started = left.get("began") or (claim.began if claim else None) or (row.started if row else None)
     return Observation(
         Phase.ENDED,
         exit_code=code,
         word=word,
-        detail=detail,
+        detail="; ".join(details),
         started_at=started,
         ended_at=left.get("ended") or (row.ended if row else None),
         host=str(left.get("host") or (claim.host if claim else "") or first_host(row.nodes if row else "")),
@@ -104,25 +111,56 @@ def _word(state: str, word: str) -> str:
     return "PREEMPTED" if word == _SIGNALLED else word
 
 
+def _slurms_words(row: Row | None) -> list[str]:
+    """Return `Slurm says NODE_FAIL (NodeDown)` where its word is more than that of an exit code."""
+    if row is None or row.state not in TELLING:
+        return []
+    reason = f" ({row.reason})" if row.reason else ""
+    return [f"Slurm says {row.state}{reason}"]
+
+
+def is_blind(row: Row, left: dict[str, Any], claim: Claim | None) -> bool:
+    """Whether the node saw nothing of the root: no log could be opened there, or no preamble be read."""
+    if left or claim is not None:
+        return False
+    return (row.exit_code, row.signal) == (0, _NO_OUTPUT) or row.exit_code == OwnExit.INVALID
+
+
+def blind(row: Row, launch_dir: Path, *, others_started: bool) -> Observation:
+    """Return the observation of such a run.
+
+    Args:
+        row: what Slurm says of it.
+        launch_dir: of the attempt.
+        others_started: other nodes see the root, so it is this one that is at fault.
+    """
+    host = first_host(row.nodes)
+    why = f"node {host or '?'} does not see {launch_dir}, or cannot write there, so nothing was started"
+    return Observation(
+        Phase.ENDED,
+        word="NODE_FAIL" if others_started else OwnExit.INVALID.word,
+        detail=f"{why}: the backend's root must be on a disk that all nodes share",
+        started_at=row.started,
+        ended_at=row.ended,
+        host=host,
+    )
+
+
 def _without_exit_file(row: Row | None, word: str) -> tuple[int | None, str, str]:
     if row is None:
         return None, "LOST", "Slurm no longer knows it, and it left no exit file"
     if row.state in TELLING:
-        return None, word, row.reason and f"Slurm says {row.reason}"
+        return None, word, ""
     code = row.exit_code
-    if code == 0 and row.signal == _NO_OUTPUT:
-        return (
-            None,
-            "",
-            "its log could not be opened on the node: is the root on a disk that all nodes share?",
-        )
     if code is None:
         return None, word, f"Slurm says {row.state}, and it left no exit file"
     if row.signal:
         return 128 + row.signal, word, "its batch shell was killed"
     if code == OwnExit.DUPLICATE:
-        word = OwnExit.DUPLICATE.word
-    return code, word, "its exit file could not be written: is the disk full?" if code and not word else ""
+        return code, OwnExit.DUPLICATE.word, ""
+    if code == OwnExit.TIMED_OUT:
+        word = OwnExit.TIMED_OUT.word
+    return code, word, "its exit file could not be written: is the disk full?" if code else ""
 
 
 def first_host(nodes: str) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from airflows.backends.base import Job
 from airflows.backends.slurm.settings import Equivalent, SlurmSettings
+from airflows.exits import OwnExit
 from airflows.job_secrets import variable
 
 _QUOTED = frozenset(" \t#'")
@@ -172,11 +173,22 @@ def script(lines: Sequence[str], shape: Shape, settings: SlurmSettings, paths: P
         "af_pattern": shape.pattern,
         "af_secrets": str(paths.secrets),
     }
-    body = ["#!/bin/bash", *(f"#SBATCH {line}" for line in lines), "", *settings.setup]
+    body = ["#!/bin/bash", *(f"#SBATCH {line}" for line in lines), ""]
+    body += ["export -n LC_ALL"] if starts_plain(settings) else []
+    body += settings.setup
     body += [f"{name}={shlex.quote(value)}" for name, value in values.items()]
     body += _container(shape, settings, paths)
-    body += ['source "$af_tools/preamble.sh"', ""]
+    # Where the root is not there, this is all that the job can say.
+    body += [f'source "$af_tools/preamble.sh" || exit {OwnExit.INVALID}', ""]
     return "\n".join(body)
+
+
+def starts_plain(settings: SlurmSettings) -> bool:
+    """Whether the batch shell is started with LC_ALL=C, which its commands do not get.
+
+    Loading a locale is a fifth of what an attempt costs besides its command.
+    """
+    return "LC_ALL" not in settings.inherit
 
 
 def _container(shape: Shape, settings: SlurmSettings, paths: Paths) -> list[str]:

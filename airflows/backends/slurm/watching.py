@@ -1,4 +1,4 @@
-"""Finding runs and watching them: one squeue for all, sacct for what it has lost, then exit files.
+"""Watching runs: one squeue for all, sacct for what it has lost, then exit files.
 
 squeue is the truth while it lists a task. What it no longer lists is looked up in exit files and in the
 accounts; what nobody knows is unknown for a while, because files and accounts may be late, and lost then.
@@ -13,21 +13,10 @@ from pathlib import Path
 from airflows.backends.base import Observation, Phase
 from airflows.backends.slurm import remains
 from airflows.backends.slurm.batches import Batches, Element
-from airflows.backends.slurm.commands import Answer, Commands
-from airflows.backends.slurm.parsing import (
-    SACCT_FIELDS,
-    SQUEUE_FORMAT,
-    STUCK,
-    TELLING,
-    Row,
-    TaskId,
-    last_words,
-    phase_of,
-    sacct_rows,
-    squeue_rows,
-)
-from airflows.errors import BackendUnavailableError
-from airflows.ids import Token
+from airflows.backends.slurm.commands import Commands
+from airflows.backends.slurm.exitfiles import ExitFiles
+from airflows.backends.slurm.parsing import TELLING, Row, TaskId, phase_of, waiting_words
+from airflows.backends.slurm.queries import MANY_IDS, accounts, queue
 from airflows.trial import Handle
 
 FILES_LATE_S = 10.0
@@ -35,7 +24,6 @@ FILES_LATE_S = 10.0
 LOST_AFTER_S = 120.0
 """How long a run that neither squeue nor the accounts know may still turn up."""
 _ACCOUNTS_EVERY_S = 5.0
-_MANY_IDS = 200
 _MOST_KEPT = 100_000
 _SHORTEST_S, _LONGEST_S, _SHARE = 1.0, 60.0, 0.1
 _EACH_RUN_S = 0.005
@@ -74,6 +62,12 @@ class Watcher:
     _accounts_at: float = float("-inf")
     _looked_at: float = float("-inf")
     _changed_at: float = float("-inf")
+    _files_at: float = float("-inf")
+    _files: ExitFiles = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Look at the same disk by the same clock."""
+        self._files = ExitFiles(self.batches, self.clock)
 
     def hurry(self) -> None:
         """Look again at once and often: something is about to change."""
@@ -93,9 +87,9 @@ class Watcher:
         now = self.clock()
         is_due = now >= self._looked_at + interval_s(now - self._changed_at, len(handles))
         if not is_due and all(handle in self._last for handle in handles):
-            return {handle: self._last[handle] for handle in handles}
+            return self._between_looks(handles, now)
         elements = {handle: Element.of(handle) for handle in handles}
-        tasks = {handle: self._task(element) for handle, element in elements.items()}
+        tasks = self._tasks(elements)
         listed = self._squeue({task.array for task in tasks.values()})
         before, self._looked_at = self._looked_at, now
         arrays = {(row.name, task.array) for task, row in listed.items()}
@@ -116,13 +110,41 @@ class Watcher:
             left = {handle: elements[handle] for handle in unlisted if handle not in seen}
             seen |= self._unlisted(left, tasks, known, now)
         self._remember(seen, now)
+        self._files.follow(seen)
         return seen
+
+    def wait(self, timeout_s: float, pause: Callable[[float], None]) -> None:
+        """Return when one of a few runs has left an exit file, or after `timeout_s` seconds.
+
+        Slurm tells nobody when something changes, and asking it is dear.
+        """
+        self._files.wait(timeout_s, pause, self._changed_at)
+
+    def _between_looks(self, handles: Sequence[Handle], now: float) -> dict[Handle, Observation]:
+        """Tell the last look again, and what exit files have said since."""
+        told = {handle: self._last[handle] for handle in handles}
+        if now >= self._files_at + self._files.every_s(now - self._changed_at):
+            self._files_at = now
+            ended, is_worth_a_look = self._files.news()
+            if is_worth_a_look:
+                self._changed_at = now
+            told |= {handle: one for handle, one in ended.items() if handle in told}
+            self._remember(told, now)
+        self._files.follow(told)
+        return told
+
+    def _tasks(self, elements: Mapping[Handle, Element]) -> dict[Handle, TaskId]:
+        batches = {element.batch for element in elements.values()}
+        twice = {batch for batch in batches if (self.batches.directory(batch) / "twice").exists()}
+        return {
+            handle: self._task(element) if element.batch in twice else element.task
+            for handle, element in elements.items()
+        }
 
     def _task(self, element: Element) -> TaskId:
         """Return the array element that really runs the attempt: the other one, if this was a second copy."""
         entry = self.batches.entry(element)
-        directory = self.batches.directory(element.batch)
-        if entry is None or not (directory / "twice").exists():
+        if entry is None:
             return element.task
         claim = remains.read_claim(self.claims, entry.token)
         return claim.task if claim else element.task
@@ -143,8 +165,8 @@ class Watcher:
             return self._ended(handle, element, row, now)
         self._missing_since.pop(handle, None)
         if phase is Phase.QUEUED:
-            return Observation(phase, detail=_waiting(row))
-        detail = "" if phase is Phase.RUNNING else f"Slurm says {row.state}"
+            return Observation(phase, detail=waiting_words(row))
+        detail = "" if row.state == "RUNNING" else f"Slurm says {row.state}"
         host = remains.first_host(row.nodes)
         return Observation(phase, started_at=row.started, host=host, detail=detail)
 
@@ -152,12 +174,17 @@ class Watcher:
         """Observe a run that Slurm says is over, once its exit file had time to become visible."""
         entry = self.batches.entry(element)
         left = remains.read_exit(entry.launch_dir) if entry else {}
+        if remains.is_clean(left):
+            return remains.ended(row, left, None)
         claim = remains.read_claim(self.claims, entry.token) if entry else None
         is_late = now - self._missing_since.setdefault(handle, now) >= FILES_LATE_S
         if not left and row.state not in TELLING:
             if not is_late:
                 return Observation(Phase.UNKNOWN, detail="it has ended; its exit file is not visible yet")
             row = self._with_exit_code(element.task, element.batch, row)
+            if entry is not None and remains.is_blind(row, left, claim):
+                others = self.has_started(element.batch)
+                return remains.blind(row, entry.launch_dir, others_started=others)
         if claim is not None and entry is not None and claim.task != element.task and not left:
             # A second copy that left at once: from now on the first one is watched.
             (self.batches.directory(element.batch) / "twice").touch()
@@ -177,7 +204,7 @@ class Watcher:
             entry = self.batches.entry(element)
             left = remains.read_exit(entry.launch_dir) if entry else {}
             if entry is not None and remains.is_clean(left):
-                seen[handle] = remains.ended(None, left, remains.read_claim(self.claims, entry.token))
+                seen[handle] = remains.ended(None, left, None)
             self._missing_since.setdefault(handle, now)
         open_ones = [handle for handle in elements if handle not in seen]
         self._ask_accounts({tasks[h]: elements[h].batch for h in open_ones}, now)
@@ -214,15 +241,17 @@ class Watcher:
             return remains.ended(None, left, claim)
         return Observation(Phase.UNKNOWN, detail="Slurm does not list it")
 
+    def has_started(self, batch: str) -> bool:
+        """Whether any attempt of a batch has, so that some node sees the root."""
+        entries = self.batches.entries(batch)
+        return any((self.claims / f"{entry.token}.0").exists() for entry in entries)
+
     # Asking
 
     def _squeue(self, arrays: Iterable[int]) -> dict[TaskId, Row]:
         ids = sorted(arrays)
-        which = ["--me"] if len(ids) > _MANY_IDS else ["-j", ",".join(map(str, ids))]
-        answer = self.commands.ask("squeue", "-h", "-r", "-t", "all", "-o", SQUEUE_FORMAT, *which)
-        if answer.code and "Invalid job id" not in answer.err:
-            raise _silent_queue(answer)
-        return squeue_rows(answer.out)
+        which = ["--me"] if len(ids) > MANY_IDS else ["-j", ",".join(map(str, ids))]
+        return queue(self.commands, "-t", "all", *which)
 
     def _ask_accounts(self, wanted: Mapping[TaskId, str], now: float) -> None:
         if not wanted or not self.has_accounts() or now < self._accounts_at + _ACCOUNTS_EVERY_S:
@@ -230,30 +259,21 @@ class Watcher:
         self._accounts_at = now
         arrays = sorted({task.array for task in wanted})
         self._accounts = {}
-        for start in range(0, len(arrays), _MANY_IDS):
-            ids = ",".join(map(str, arrays[start : start + _MANY_IDS]))
-            answer = self._sacct("-j", ids)
+        for start in range(0, len(arrays), MANY_IDS):
+            ids = ",".join(map(str, arrays[start : start + MANY_IDS]))
+            answer = accounts(self.commands, "-j", ids)
             for task, rows in answer.items():
                 named = [row for row in rows if row.name == wanted.get(task, row.name)]
                 # Of several starts the last one counts.
                 self._accounts |= {task: named[-1]} if named else {}
-
-    def _sacct(self, *which: str) -> dict[TaskId, list[Row]]:
-        """Ask the accounts; no answer is no news, because exit files may still tell."""
-        try:
-            answer = self.commands.ask(
-                "sacct", "-nXPD", "-S", "now-30days", "-E", "now", "-o", SACCT_FIELDS, *which
-            )
-        except BackendUnavailableError:
-            return {}
-        return {} if answer.code else sacct_rows(answer.out)
 
     def _with_exit_code(self, task: TaskId, batch: str, row: Row) -> Row:
         """Return the row with its exit code, which squeue does not show."""
         if row.exit_code is not None:
             return row
         if self.has_accounts():
-            named = [one for one in self._sacct("-j", str(task)).get(task, ()) if one.name == batch]
+            rows = accounts(self.commands, "-j", str(task)).get(task, ())
+            named = [one for one in rows if one.name == batch]
             return named[-1] if named and phase_of(named[-1].state) is Phase.ENDED else row
         answer = self.commands.ask("scontrol", "show", "job", "-o", str(task))
         found = [word for word in answer.out.split() if word.startswith("ExitCode=")]
@@ -272,79 +292,8 @@ class Watcher:
             int(signal),
         )
 
-    # Finding
-
-    def find(self, tokens: Sequence[Token]) -> dict[Token, Handle]:
-        """Return the handles of the attempts that were submitted.
-
-        Raises:
-            BackendUnavailableError: squeue did not answer.
-        """
-        found: dict[Token, Handle] = {}
-        unanswered: dict[str, dict[Token, int]] = {}
-        for batch, indices in self.batches.holding(tokens):
-            job = self.batches.job_of(batch)
-            if job is None:
-                unanswered[batch] = indices
-            else:
-                found |= _handles(batch, job[0], indices)
-        open_ones = {b: i for b, i in unanswered.items() if any(token not in found for token in i)}
-        if open_ones:
-            for batch, array in self._arrays_named(list(open_ones)).items():
-                self.batches.accepted(batch, array, self.clock())
-                found = _handles(batch, array, open_ones[batch]) | found
-            for batch, indices in open_ones.items():
-                found = self._started(batch, indices) | found
-        return found
-
-    def _arrays_named(self, names: Sequence[str]) -> dict[str, int]:
-        """Return the array of each job name; of several the oldest, and the others are cancelled."""
-        listed: dict[str, dict[int, float]] = {}
-        for start in range(0, len(names), _MANY_IDS):
-            chunk = ",".join(names[start : start + _MANY_IDS])
-            answer = self.commands.ask(
-                "squeue", "-h", "-r", "-t", "all", "-o", SQUEUE_FORMAT, "--me", "-n", chunk
-            )
-            if answer.code:
-                raise _silent_queue(answer)
-            for task, row in squeue_rows(answer.out).items():
-                listed.setdefault(row.name, {})[task.array] = row.submitted or 0.0
-        left = [name for name in names if name not in listed]
-        if left and self.has_accounts():
-            for task, rows in self._sacct("--name", ",".join(left)).items():
-                for row in rows:
-                    listed.setdefault(row.name, {})[task.array] = row.submitted or 0.0
-        for arrays in listed.values():
-            for array in sorted(arrays, key=lambda one: (arrays[one], one))[1:]:
-                self.commands.ask("scancel", str(array))
-        return {name: min(arrays, key=lambda one: (arrays[one], one)) for name, arrays in listed.items()}
-
-    def _started(self, batch: str, indices: Mapping[Token, int]) -> dict[Token, Handle]:
-        """Return the handles of attempts that started once, should Slurm have forgotten them."""
-        made: dict[Token, Handle] = {}
-        for token, index in indices.items():
-            claim = remains.read_claim(self.claims, token)
-            if claim is not None:
-                made[token] = Element(TaskId(claim.task.array, index), batch).to_handle()
-        return made
-
-
-def _handles(batch: str, array: int, indices: Mapping[Token, int]) -> dict[Token, Handle]:
-    return {token: Element(TaskId(array, index), batch).to_handle() for token, index in indices.items()}
-
 
 def _cancelled_before_it_ran(now: float) -> Observation:
     # An element that is cancelled while it waits leaves no row anywhere, or one for the whole rest.
     detail = "it was cancelled before it ran: Slurm knows its array, and not this element"
     return Observation(Phase.ENDED, word="CANCELLED", detail=detail, ended_at=now)
-
-
-def _waiting(row: Row) -> str:
-    if not row.reason:
-        return ""
-    stuck = ", which does not go away by itself" if row.reason in STUCK else ""
-    return f"Slurm says {row.reason}{stuck}"
-
-
-def _silent_queue(answer: Answer) -> BackendUnavailableError:
-    return BackendUnavailableError(f"Slurm does not answer squeue: {last_words(answer.err)}.")

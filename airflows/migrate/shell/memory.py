@@ -105,7 +105,7 @@ class Memory:
         """Set a variable, or one element; a value of None makes it unknown."""
         known = self.values.get(name)
         if key is not None and not isinstance(known, Listed):
-            known = Listed({} if known is None else {"0": known}) if name in self.values else None
+            known = self._as_list(name, key)
         elif key is not None and isinstance(known, Listed):
             known = Listed(dict(known.elements), known.is_associative)
         if key is None:
@@ -118,6 +118,14 @@ class Memory:
         else:
             self.values[name] = None
         self.unset.discard(name)
+
+    def _as_list(self, name: str, key: str) -> Listed | None:
+        """Return the array that a variable becomes by `NAME[key]=value`, None for one that is not known."""
+        known = self.values.get(name)
+        if isinstance(known, str):
+            return Listed({"0": known})
+        # What comes from outside is no array, so it is at most the element that is replaced.
+        return Listed() if key == "0" and name not in self.values and name not in self.unset else None
 
     def _kept_list(self, name: str, value: Value) -> Value:
         """Return what a variable holds after `NAME=value`: of an array that changes the first element."""

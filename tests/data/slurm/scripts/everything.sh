@@ -21,6 +21,7 @@
 #SBATCH --exclusive
 #SBATCH --mail-type=END
 
+export -n LC_ALL
 af_batch='/shared/air flows/batches/d-0a1b2c/d-0a1b2c-b01234567'
 af_claims='/shared/air flows/claims'
 af_tools='/shared/air flows/preambles/0123456789abcdef'
@@ -30,4 +31,4 @@ af_gpus=4
 af_python=/opt/venv/bin/python
 af_pattern=''
 af_secrets=/home/me/.airflows/secrets.env
-source "$af_tools/preamble.sh"
+source "$af_tools/preamble.sh" || exit 64

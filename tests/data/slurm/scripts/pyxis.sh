@@ -12,6 +12,7 @@
 #SBATCH --chdir="/shared/air flows"
 #SBATCH --output="/shared/air flows/batches/d-0a1b2c/d-0a1b2c-b01234567/%a.log"
 
+export -n LC_ALL
 af_batch='/shared/air flows/batches/d-0a1b2c/d-0a1b2c-b01234567'
 af_claims='/shared/air flows/claims'
 af_tools='/shared/air flows/preambles/0123456789abcdef'
@@ -22,4 +23,4 @@ af_python=/opt/venv/bin/python
 af_pattern=''
 af_secrets=/home/me/.airflows/secrets.env
 af_srun=(--container-image=nvcr.io/x/y:1 '--container-mounts=/shared/air flows:/shared/air flows' --no-container-mount-home)
-source "$af_tools/preamble.sh"
+source "$af_tools/preamble.sh" || exit 64

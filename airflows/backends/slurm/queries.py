@@ -1,0 +1,44 @@
+"""The two questions to Slurm about jobs: squeue, and the accounts for what squeue no longer lists."""
+
+from __future__ import annotations
+
+from airflows.backends.slurm.commands import Answer, Commands
+from airflows.backends.slurm.parsing import (
+    SACCT_FIELDS,
+    SQUEUE_FORMAT,
+    Row,
+    TaskId,
+    last_words,
+    sacct_rows,
+    squeue_rows,
+)
+from airflows.errors import BackendUnavailableError
+
+MANY_IDS = 200
+"""As many ids or names go into one question."""
+_GONE = "Invalid job id"
+
+
+def queue(commands: Commands, *which: str) -> dict[TaskId, Row]:
+    """Ask squeue; ids that it has forgotten are no error.
+
+    Raises:
+        BackendUnavailableError: it did not answer.
+    """
+    answer = commands.ask("squeue", "-h", "-r", "-o", SQUEUE_FORMAT, *which)
+    if answer.code and _GONE not in answer.err:
+        raise _silent(answer)
+    return squeue_rows(answer.out)
+
+
+def accounts(commands: Commands, *which: str) -> dict[TaskId, list[Row]]:
+    """Ask sacct; no answer is no news, because exit files may still tell."""
+    try:
+        answer = commands.ask("sacct", "-nXPD", "-S", "now-30days", "-E", "now", "-o", SACCT_FIELDS, *which)
+    except BackendUnavailableError:
+        return {}
+    return {} if answer.code else sacct_rows(answer.out)
+
+
+def _silent(answer: Answer) -> BackendUnavailableError:
+    return BackendUnavailableError(f"Slurm does not answer squeue: {last_words(answer.err)}.")

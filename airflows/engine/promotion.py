@@ -1,0 +1,205 @@
+"""Promotion: whether a sweep's winner takes a registered model's alias, and the taking."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from airflows.engine.results import SweepResults, aim_of, gather
+from airflows.engine.site import recorded_uri
+from airflows.errors import ConflictError
+from airflows.ids import canonical_json
+from airflows.ledger import open_ledger
+from airflows.objective import Objective
+from airflows.ranking import Aim, Ranking, Scored, Winner, rank
+from airflows.scores import is_sound, shown
+from airflows.tracking import OpenedSweep, SweepRun, choose_uri, open_tracker
+from airflows.tracking.loading import load
+from airflows.trial import State
+
+_HOLDER, _WINNER = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """What became of a promotion.
+
+    Attributes:
+        model: the registered model.
+        alias: its alias.
+        moved: the alias points at the winner now, and did not before.
+        version: the version that it points at now, None for none.
+        previous: the one before.
+        why: one sentence.
+    """
+
+    model: str
+    alias: str
+    moved: bool
+    version: str | None
+    previous: str | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A model that may have the alias.
+
+    Attributes:
+        value: of the objective's metric, None when it is not known.
+        constrained: the last value of each metric that a constraint names.
+    """
+
+    value: float | None
+    constrained: Mapping[str, float]
+
+
+def is_better(aim: Aim, winner: Candidate, holder: Candidate | None, version: str) -> tuple[bool, str]:
+    """Return whether a winner is better than who has the alias, and why. Pure.
+
+    The objective decides as it does in a sweep: its goal, its constraints, and what is not a number never
+    wins. Of equals the holder stays.
+
+    Args:
+        aim: the objective.
+        winner: the sweep's.
+        holder: who has the alias, None for nobody.
+        version: the holder's version, for the sentence.
+    """
+    if holder is None:
+        return True, "Nothing has the alias yet."
+    single = replace(aim, replicates=1, min_replicates=1)
+    ranking = rank(single, [_scored(_HOLDER, holder), _scored(_WINNER, winner)])
+    wins = ranking.winner is not None and ranking.winner.number == _WINNER
+    trouble = _trouble_of_holder(ranking)
+    if trouble:
+        return wins, f"Version {version} cannot hold it: {trouble}."
+    mine, theirs = _shown(winner.value), _shown(holder.value)
+    verdict = "is better than" if wins else "is not better than"
+    return wins, f"{aim.metric} {mine} {verdict} {theirs} of version {version} ({aim.goal})."
+
+
+def promote(sweep: str, *, model: str, alias: str, artifact: str, home: Path) -> Promotion:
+    """Point a registered model's alias at a sweep's winner if that is better than what has it now.
+
+    May be repeated: what points at the winner already stays so.
+
+    Args:
+        sweep: id or name.
+        model: the registered model, made when it is not there.
+        alias: such as `champion`.
+        artifact: the name under which the training script logged the model.
+        home: `$AIRFLOWS_HOME`.
+
+    Raises:
+        NotFoundError: no such sweep, or the winner's run logged no such model.
+        ConflictError: the sweep has no winner, or is not finished.
+        TrackingUnavailableError: MLflow does not answer.
+    """
+    with closing(open_ledger(home, create=False)) as ledger:
+        row, _, _ = ledger.resolve(sweep)
+        results = gather(ledger, row)
+        objective, winner = _winner_of(results)
+        known = ledger.constraint_scores(row.id, [c.metric for c in objective.constraints])
+    uri = choose_uri(results.sweep.spec.tracking.uri or recorded_uri(row), os.environ, home)
+    registry = load("airflows.tracking.registry").Registry(uri)
+    holder = registry.holder(model, alias)
+    previous = None if holder is None else holder.number
+    if holder is not None and holder.run_id == winner.run_id:
+        return Promotion(model, alias, moved=False, version=previous, previous=previous, why=_ALREADY)
+    challenger = Candidate(winner.group.value, known.get(winner.number, {}))
+    incumbent = None if holder is None else _incumbent(registry, holder, objective, uri, home)
+    wins, why = is_better(aim_of(objective, results.sweep.spec), challenger, incumbent, previous or "")
+    if not wins:
+        return Promotion(model, alias, moved=False, version=previous, previous=previous, why=why)
+    version = registry.of_run(model, winner.run_id) or registry.register(model, winner.run_id, artifact)
+    registry.tag(model, version.number, _tags(results, winner, objective))
+    registry.point(model, alias, version.number)
+    return Promotion(model, alias, moved=True, version=version.number, previous=previous, why=why)
+
+
+_ALREADY = "It points at the winner already."
+
+
+def _winner_of(results: SweepResults) -> tuple[Objective, Winner]:
+    row, found = results.row, None if results.ranking is None else results.ranking.winner
+    if row.ended_at is None:
+        message = f"sweep {row.id} is not finished, so its winner may still change."
+        raise ConflictError(message, hint=f"Look on with: airflows watch {row.id}")
+    if results.objective is None or found is None or not found.run_id:
+        message = f"sweep {row.id} has no winner with an MLflow run, so there is nothing to promote."
+        raise ConflictError(message, hint=f"`airflows results {row.id}` says why.")
+    return results.objective, found
+
+
+def _incumbent(registry: Any, holder: Any, objective: Objective, uri: str, home: Path) -> Candidate:
+    """Return what is known of who has the alias: as it was promoted, else from the run it was made by."""
+    metrics, value = _read(registry, holder.run_id, objective, uri, home)
+    wanted = _rules(objective)
+    if wanted.items() <= holder.tags.items() and "airflows.value" in holder.tags:
+        # It was promoted by the mean of its replicates, of which its run is only the best.
+        value = float(holder.tags["airflows.value"])
+    return Candidate(
+        value, {c.metric: metrics[c.metric] for c in objective.constraints if c.metric in metrics}
+    )
+
+
+def _read(
+    registry: Any, run_id: str, objective: Objective, uri: str, home: Path
+) -> tuple[Mapping[str, float], float | None]:
+    experiment = registry.experiment_of(run_id) if run_id else ""
+    if not experiment:
+        return {}, None
+    tracker = open_tracker(uri, home)
+    tracker.attach(SweepRun("", ""), OpenedSweep(experiment, ""))
+    found = tracker.read([run_id], objective).get(run_id)
+    return ({}, None) if found is None else (found.metrics, found.value)
+
+
+def _rules(objective: Objective) -> dict[str, str]:
+    return {
+        "airflows.metric": objective.metric,
+        "airflows.goal": objective.goal,
+        "airflows.take": canonical_json(objective.take),
+        "airflows.across_replicates": objective.across_replicates,
+    }
+
+
+def _tags(results: SweepResults, winner: Winner, objective: Objective) -> dict[str, str]:
+    return {
+        **_rules(objective),
+        "airflows.value": repr(winner.group.value),
+        "airflows.sweep": results.row.id,
+        "airflows.trial": str(winner.number),
+    }
+
+
+def _scored(number: int, candidate: Candidate) -> Scored:
+    value = candidate.value
+    sound = value is not None and is_sound(value)
+    return Scored(
+        number=number,
+        point=number,
+        overrides={},
+        state=State.SUCCEEDED,
+        value=value if sound else None,
+        raw="" if value is None else shown(value),
+        constrained=candidate.constrained,
+    )
+
+
+def _trouble_of_holder(ranking: Ranking) -> str:
+    notes: Sequence[str] = [group.note for group in ranking.ranked if group.trials == (_HOLDER,)]
+    why = [trial.reason for trial in ranking.unranked if trial.number == _HOLDER]
+    return next((text for text in (*notes, *why) if text), "")
+
+
+def _shown(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.6g}"
+
+
+__all__ = ["Candidate", "Promotion", "is_better", "promote"]

@@ -1,0 +1,116 @@
+"""A registered model's alias follows the better winner, in a real MLflow store."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+import airflows
+from airflows.errors import ConflictError, NotFoundError
+from airflows.tracking.loading import load
+
+pytestmark = pytest.mark.slow
+
+TRIAL = """
+import os, sys, yaml
+from mlflow import MlflowClient
+with open(os.environ["HYPERPARAMETERS_PATH"]) as file:
+    wanted = yaml.safe_load(file)
+client, run = MlflowClient(), os.environ["MLFLOW_RUN_ID"]
+client.log_metric(run, "loss", wanted["loss"])
+client.log_metric(run, "latency", wanted["latency"])
+if wanted["kind"] == "in_run":
+    client.log_text(run, "flavors: {}", "model/MLmodel")
+if wanted["kind"] == "logged":
+    experiment = client.get_run(run).info.experiment_id
+    made = client.create_logged_model(experiment, name="model", source_run_id=run)
+    client.finalize_logged_model(made.model_id, "READY")
+"""
+
+
+class Works:
+    def __init__(self, directory: Path, home: Path) -> None:
+        self.script = directory / "train.py"
+        self.script.write_text(TRIAL)
+        self.client = load("mlflow").MlflowClient(tracking_uri=f"sqlite:///{home}/mlflow.db")
+
+    def sweep(self, name: str, *losses: float, kind: str = "in_run", latency: float = 1.0, **fields) -> str:
+        """Run a sweep to its end; return its id."""
+        base = {
+            "experiment_name": name,
+            "command": f"{sys.executable} {self.script}",
+            "compute": {"accelerator_type": "GPU_1xA10", "num_accelerators": 1},
+            "parameters": {"loss": 0.0, "latency": latency, "kind": kind, "seed": 0},
+        }
+        objective = {"metric": "loss", "goal": "minimize"}
+        tree = {"base": base, "space": {"parameters.loss": list(losses)}, "objective": objective, **fields}
+        return airflows.run(airflows.Sweep(name=name, **tree)).sweep
+
+    def points_at(self) -> str:
+        """Return the loss of the run that the alias points at."""
+        version = self.client.get_model_version_by_alias("net", "champion")
+        return self.client.get_run(version.run_id).data.metrics["loss"]
+
+
+@pytest.fixture
+def works(tmp_path, home) -> Works:
+    return Works(tmp_path, home)
+
+
+def test_the_alias_moves_to_what_is_better_and_to_nothing_else(works):
+    first = works.sweep("first", 0.5)
+    made = airflows.promote(first, model="net")
+    assert (made.moved, made.version, made.previous, made.why) == (
+        True,
+        "1",
+        None,
+        "Nothing has the alias yet.",
+    )
+    assert works.points_at() == 0.5
+    again = airflows.promote(first, model="net")
+    assert (again.moved, again.version, again.why) == (False, "1", "It points at the winner already.")
+
+    worse = airflows.promote(works.sweep("worse", 0.6), model="net")
+    assert (worse.moved, worse.version) == (False, "1")
+    assert worse.why == "loss 0.6 is not better than 0.5 of version 1 (minimize)."
+
+    better = airflows.promote(works.sweep("better", 0.4, kind="logged"), model="net")
+    assert (better.moved, better.version, better.previous) == (True, "2", "1")
+    assert works.points_at() == 0.4
+    tags = works.client.get_model_version("net", "2").tags
+    assert tags["airflows.value"] == "0.4"
+    assert tags["airflows.metric"] == "loss"
+    assert "/models/m-" in works.client.get_model_version("net", "2").source
+
+
+def test_a_version_that_no_sweep_made_is_judged_by_its_run(works):
+    by_hand = works.sweep("by_hand", 0.2)
+    (trial,) = airflows.attach(by_hand).trials
+    works.client.create_registered_model("net")
+    works.client.create_model_version("net", f"runs:/{trial.mlflow_run_id}/model", run_id=trial.mlflow_run_id)
+    works.client.set_registered_model_alias("net", "champion", "1")
+    rival = works.sweep("rival", 0.3)
+    assert (
+        airflows.promote(rival, model="net").why == "loss 0.3 is not better than 0.2 of version 1 (minimize)."
+    )
+    (slow,) = [works.sweep("slow", 0.1, latency=9.0)]
+    assert airflows.promote(slow, model="net").moved
+    constrained = {"metric": "loss", "goal": "minimize", "constraints": ["latency <= 5"]}
+    quick = airflows.promote(works.sweep("quick", 0.7, objective=constrained), model="net")
+    assert quick.moved
+    assert quick.why == "Version 2 cannot hold it: constraint latency <= 5 broken: 9.0."
+
+
+def test_a_winner_without_a_model_says_what_to_log(works):
+    sweep = works.sweep("bare", 0.5, kind="none")
+    with pytest.raises(NotFoundError, match=r"has no model named 'model'\. Log one in the training script"):
+        airflows.promote(sweep, model="net")
+    assert works.client.search_registered_models() == []
+
+
+def test_without_a_winner_there_is_nothing_to_promote(works):
+    sweep = works.sweep(
+        "none", 0.5, tracking={"uri": "none"}, objective={"metric": "other", "goal": "minimize"}
+    )
+    with pytest.raises(ConflictError, match="no winner"):
+        airflows.promote(sweep, model="net")
