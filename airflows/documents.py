@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from airflows import addresses
 from airflows.errors import AirflowsError, SpecError
 from airflows.ids import canonical_json
+from airflows.report.accounting import Spent
 from airflows.report.causes import Cause, Ended, causes
 from airflows.times import to_iso
-from airflows.trial import Reason, State, Trial
+from airflows.trial import FAILURE_CLASSES, State, Trial
 
 if TYPE_CHECKING:
     from airflows.backends.base import RemoteRun
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from airflows.ranking import Group
 
 Document = dict[str, Any]
+_NOTHING: Mapping[str, Any] = {}
+_FREE = Spent()
 
 SWEEP_FILTERS = ("backend", "best", "ended_at", "message", "name", "started_at", "state", "sweep")
 """Keys of a sweep's row by which rows may be chosen."""
@@ -45,20 +48,6 @@ _SHOWN_STATES = (
     State.FAILED,
     State.STOPPED,
     State.CANCELLED,
-)
-_CLASSES = frozenset(
-    {
-        Reason.ERROR,
-        Reason.OUT_OF_MEMORY,
-        Reason.TIMED_OUT,
-        Reason.PREEMPTED,
-        Reason.NODE_FAILED,
-        Reason.LOST,
-        Reason.INVALID,
-        Reason.DUPLICATE,
-        Reason.CODE_DAMAGED,
-        Reason.NO_RENDEZVOUS,
-    }
 )
 
 
@@ -172,7 +161,7 @@ def sweep_details(
     spec: Mapping[str, Any],
     results: SweepResults,
     causes: Sequence[Document],
-    accelerator_s: Mapping[str, float],
+    spent: Spent,
 ) -> Document:
     """Return what `get SWEEP` adds to the list's row.
 
@@ -180,9 +169,8 @@ def sweep_details(
         spec: the sweep file as effective.
         results: objective and row.
         causes: from `causes_of`.
-        accelerator_s: accelerator-seconds by the state of the attempt.
+        spent: by all its attempts.
     """
-    useful = sum(accelerator_s.get(state, 0.0) for state in (State.SUCCEEDED, State.STOPPED))
     return {
         "spec": without_passwords(spec),
         "objective": objective_document(results),
@@ -192,10 +180,7 @@ def sweep_details(
         "tracking_uri": without_passwords(results.row.tracking_uri) or None,
         "root": results.row.root,
         "causes": list(causes),
-        "accelerator_hours": {
-            "useful": useful / 3600,
-            "lost": (sum(accelerator_s.values()) - useful) / 3600,
-        },
+        **spent.to_dict(),
     }
 
 
@@ -233,7 +218,7 @@ def cause_document(cause: Cause, last_lines: Sequence[str] = ()) -> Document:
 
 def class_of(reason: str) -> str | None:
     """Return what kind of failure a reason is, None where nothing failed by itself."""
-    return str(reason) if reason in _CLASSES else None
+    return str(reason) if reason in FAILURE_CLASSES else None
 
 
 def trial_document(trial: Trial, overrides: Mapping[str, Any]) -> Document:
@@ -263,8 +248,14 @@ def value_of(trial: Trial) -> float | str | None:
     return trial.raw_value or None if trial.value is None else trial.value
 
 
-def attempt_document(attempt: AttemptRow, launch_dir: str, log_paths: Sequence[str]) -> Document:
-    """Return one attempt at a trial."""
+def attempt_document(
+    attempt: AttemptRow,
+    launch_dir: str,
+    log_paths: Sequence[str],
+    changed: Mapping[str, Any] = _NOTHING,
+    spent: Spent = _FREE,
+) -> Document:
+    """Return one attempt at a trial; `changed` are its values in place of those of the trial's overrides."""
     return {
         "attempt": attempt.attempt,
         "state": attempt.state,
@@ -283,6 +274,8 @@ def attempt_document(attempt: AttemptRow, launch_dir: str, log_paths: Sequence[s
         "resumed_from": attempt.resumed_from or None,
         "launch_dir": launch_dir,
         "log_paths": list(log_paths),
+        "changed": dict(changed),
+        **spent.to_dict(),
     }
 
 
@@ -326,7 +319,10 @@ def group_document(group: Group) -> Document:
 
 
 def results_document(
-    results: SweepResults, ranked: Sequence[Group], causes: Sequence[Document] = ()
+    results: SweepResults,
+    ranked: Sequence[Group],
+    causes: Sequence[Document] = (),
+    versions: Mapping[str, int] = _NOTHING,
 ) -> Document:
     """Return what `results` shows.
 
@@ -334,6 +330,7 @@ def results_document(
         results: of the sweep.
         ranked: the groups that were asked for.
         causes: why trials failed, from `cause_document`.
+        versions: how many trials ran each version of the code.
     """
     unranked = () if results.ranking is None else results.ranking.unranked
     return {
@@ -348,6 +345,7 @@ def results_document(
         ],
         "pareto": None,
         "causes": list(causes),
+        "code": [{"code": code or None, "trials": trials} for code, trials in versions.items()],
     }
 
 

@@ -40,6 +40,7 @@ _MEMORY = re.compile(
     r"|RESOURCE_EXHAUSTED: Out of memory|\bOOM when allocating"
     r"|std::bad_alloc|DefaultCPUAllocator: (?:can't allocate|not enough) memory|Cannot allocate memory"
     r"|\boom[-_]kill|Out of memory: Killed process"
+    r'|^Exception in thread "[^"]*" java\.lang\.OutOfMemoryError|^Out of memory!$'
 )
 
 _NOT_TEXT = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")

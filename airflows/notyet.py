@@ -33,8 +33,6 @@ def _wanted(spec: SweepSpec) -> Iterator[tuple[Path, str, str]]:
         yield ("search", "warm_start"), "search.warm_start", "Leave it out."
     if spec.stop.method not in {None, "nan"}:
         yield ("stop", "method"), f"Early stopping by {spec.stop.method}", "Leave stop out."
-    if spec.retry.on_out_of_memory is not None:
-        yield ("retry", "on_out_of_memory"), "retry.on_out_of_memory", "Leave it out."
     if spec.pack is not None:
         yield ("pack",), "pack", "Leave it out."
     if backend in _BACKENDS:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from airflows.backends.base import Observation, Phase
@@ -75,7 +75,8 @@ class Sighting:
         run_id: the MLflow run of such a trial.
         absent: `find` answered and does not know the trial's token.
         verdict: why it ended, for an ended run that is no clean exit.
-        progress: the newest checkpoint after it ended.
+        progress: how far it was when it ended.
+        relieves: its next attempt would have other values, should it have run out of memory.
     """
 
     observation: Observation | None = None
@@ -84,6 +85,7 @@ class Sighting:
     absent: bool = False
     verdict: Verdict | None = None
     progress: Progress = NO_PROGRESS
+    relieves: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +241,8 @@ def _end(view: View, trial: Trial, seen: Sighting, observation: Observation) -> 
         return Event(EventKind.STOP_ASKED, view.now, Reason.USER, "It was cancelled outside of airflows.")
     if seen.verdict is None:
         return None
-    failed = after_failure(trial, seen.verdict, seen.progress, view.rules.retry, view.now)
+    policy = replace(view.rules.retry, relieves=seen.relieves)
+    failed = after_failure(trial, seen.verdict, seen.progress, policy, view.now)
     return Event(failed.kind, failed.at, failed.reason, failed.detail, facts, {**failed.changes, **changes})
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from airflows.relief import relief_note
 from airflows.scores import Goal, Take, is_sound, mean, shown
 from airflows.significance import Summary, confidence_interval, summarize, welch
 from airflows.trial import Reason, State
@@ -77,6 +78,7 @@ class Scored:
         constrained: the last value of each metric that a constraint names.
         message: why it failed, for people.
         run_id: its MLflow run.
+        changed: values that it ran with in place of those of its overrides, after it ran out of memory.
     """
 
     number: int
@@ -90,6 +92,7 @@ class Scored:
     constrained: Mapping[str, float] = field(default_factory=dict)
     message: str = ""
     run_id: str = ""
+    changed: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +111,7 @@ class Group:
         p: of that test.
         steps: the step that decided, for each of `trials`.
         stopped_early: one of them was stopped by a rule or a limit.
-        note: which constraint is broken.
+        note: which constraint is broken, and which values were not those searched.
     """
 
     rank: int
@@ -161,6 +164,7 @@ class Winner:
     group: Group
     number: int
     run_id: str
+    changed: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,6 +324,7 @@ def _group(place: int, candidate: _Candidate, winner: _Candidate | None) -> Grou
     if winner is not None and winner is not candidate and not candidate.note:
         test = welch(winner.summary, candidate.summary)
     counting = sorted(candidate.counting, key=lambda trial: trial.number)
+    changes = dict.fromkeys(relief_note(trial.changed) for trial in counting)
     return Group(
         rank=place,
         trials=tuple(trial.number for trial in counting),
@@ -334,7 +339,7 @@ def _group(place: int, candidate: _Candidate, winner: _Candidate | None) -> Grou
         p=None if test is None else test.p,
         steps=tuple(trial.step for trial in counting),
         stopped_early=any(trial.state is State.STOPPED for trial in counting),
-        note=candidate.note,
+        note="; ".join(filter(None, [candidate.note, *changes])),
     )
 
 
@@ -343,4 +348,4 @@ def _winner(aim: Aim, ranked: Sequence[Group], candidates: Sequence[_Candidate])
         return None
     sign = 1 if aim.goal == "minimize" else -1
     best = min(candidates[0].counting, key=lambda t: (sign * (t.value or 0.0), t.number))
-    return Winner(ranked[0], best.number, best.run_id)
+    return Winner(ranked[0], best.number, best.run_id, best.changed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, replace
+from typing import Any
 
 from airflows.failures import Verdict
 from airflows.trial import Event, EventKind, Reason, Trial
@@ -20,11 +21,13 @@ class RetryPolicy:
         max: failures of the program that are followed by another attempt.
         max_without_progress: failures of the place in a row while the checkpoint stands still.
         wait_s: seconds before the first retry; doubled each time, at most ten minutes.
+        relieves: a trial that ran out of memory would be tried again with other values.
     """
 
     max: int
     max_without_progress: int
     wait_s: float
+    relieves: bool = False
 
 
 NO_RETRIES = RetryPolicy(max=0, max_without_progress=0, wait_s=0.0)
@@ -33,18 +36,28 @@ NO_RETRIES = RetryPolicy(max=0, max_without_progress=0, wait_s=0.0)
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The newest complete checkpoint after an attempt.
+    """How far a trial was after an attempt.
 
     Attributes:
-        checkpoint: its path, empty for none.
+        checkpoint: path of the newest complete checkpoint, empty for none.
         step: its step, -1 for none.
+        metric_step: the last step at which the objective's metric was logged, -1 for none.
     """
 
     checkpoint: str = ""
     step: int = -1
+    metric_step: int = -1
 
     def is_beyond(self, trial: Trial) -> bool:
-        """Whether it is newer than what the trial had before the attempt."""
+        """Whether that is further than before the attempt: a newer checkpoint, or a later step."""
+        return self.has_newer_checkpoint(trial) or self.has_later_step(trial)
+
+    def has_later_step(self, trial: Trial) -> bool:
+        """Whether the metric was logged at a later step than before the attempt."""
+        return self.metric_step > (-1 if trial.value_step is None else trial.value_step)
+
+    def has_newer_checkpoint(self, trial: Trial) -> bool:
+        """Whether the checkpoint is newer than the one that the trial had before the attempt."""
         return bool(self.checkpoint) and (
             self.step > trial.checkpoint_step
             or (self.step == trial.checkpoint_step and self.checkpoint != trial.checkpoint)
@@ -61,14 +74,18 @@ def after_failure(
     advanced = progress.is_beyond(trial)
     counted = _count(trial, verdict, advanced=advanced)
     why_not = _why_not(trial, counted, verdict, policy, advanced=advanced)
-    changes = {
+    is_newer = progress.has_newer_checkpoint(trial)
+    changes: dict[str, Any] = {
         "errors": counted.errors,
         "stalled": counted.stalled,
-        "checkpoint": progress.checkpoint if advanced else trial.checkpoint,
-        "checkpoint_step": progress.step if advanced else trial.checkpoint_step,
+        "checkpoint": progress.checkpoint if is_newer else trial.checkpoint,
+        "checkpoint_step": progress.step if is_newer else trial.checkpoint_step,
     }
+    if progress.has_later_step(trial):
+        changes["value_step"] = progress.metric_step
     is_own = not (verdict.reason.is_infrastructure or verdict.reason is Reason.DUPLICATE)
-    if is_own and not (verdict.reason is Reason.TIMED_OUT and advanced):
+    is_relieved = verdict.reason is Reason.OUT_OF_MEMORY and not why_not
+    if is_own and not is_relieved and not (verdict.reason is Reason.TIMED_OUT and advanced):
         # What the place does to a run is no mistake that the next attempt or other trials would repeat.
         changes["signature"] = verdict.signature
     detail = f"{verdict.reason.sentence} {verdict.message}".strip()
@@ -96,10 +113,10 @@ def _why_not(trial: Trial, counted: Trial, verdict: Verdict, policy: RetryPolicy
         case Reason.DUPLICATE:
             # Another attempt would write into the checkpoints of a copy that may still run.
             why = "not retried while the other copy may run"
-        case Reason.OUT_OF_MEMORY:
+        case Reason.OUT_OF_MEMORY if not policy.relieves:
             why = "not retried unchanged"
         case Reason.TIMED_OUT if not advanced:
-            why = "not retried: its checkpoint had not advanced"
+            why = "not retried: it had not come any further"
         case reason if reason.is_infrastructure or reason is Reason.TIMED_OUT:
             if counted.stalled > policy.max_without_progress:
                 why = f"given up after {counted.stalled} in a row without progress"

@@ -22,7 +22,7 @@ from airflows.spacefile import read_space
 from airflows.spec import ADAPTIVE, DRAWN, SweepSpec, distinct
 from airflows.specerrors import checked_spec
 from airflows.sweeptree import apply_sets, plain
-from airflows.train import TrainFile, normalised
+from airflows.train import TrainFile, decode, effective, normalised
 from airflows.yamlio import Notice
 
 _NAME_LENGTH = 64
@@ -159,7 +159,7 @@ def _load(
     refuse_not_yet(spec, place)
     base = read_base(spec, place, directory, overrides)
     names = KeyNames(base.file.tree, strict=spec.strict)
-    spec = _with_replicates(spec, names, place)
+    spec = _with_relief(_with_replicates(spec, names, place), names, base.file.tree, place)
     space = read_space(spec.space, spec.include, spec.exclude, base=base.file.tree, names=names, place=place)
     expansion = _expansion(spec, space, place)
     notices = [*base.notices, *names.notices, *_own_notices(spec, read, expansion, place)]
@@ -221,6 +221,27 @@ def _with_replicates(spec: SweepSpec, names: KeyNames, place: Place) -> SweepSpe
     names.replicate_key = key
     values = distinct([normalised(key, value) for value in spec.replicates.values])
     return spec.model_copy(update={"replicates": spec.replicates.model_copy(update={"values": values})})
+
+
+def _with_relief(spec: SweepSpec, names: KeyNames, base: Mapping[str, Any], place: Place) -> SweepSpec:
+    """Return the file with the values of `retry.on_out_of_memory` as their keys take them."""
+    given = spec.retry.on_out_of_memory
+    if given is None:
+        return spec
+    here = place.at("retry", "on_out_of_memory")
+    if not given:
+        here.fail("It names no value to change.", "Write it like {parameters.batch_size: 8}.")
+    made: dict[str, Any] = {}
+    for text, value in given.items():
+        key = names.single(text, here.at(text))
+        names.check_swept(key, here.at(text))
+        made[key] = normalised(key, value)
+    try:
+        decode(effective(base, made))
+    except SpecError as exc:
+        what = f"{exc.field}: {exc.message}" if exc.field else exc.message
+        raise here.error(what, exc.hint) from exc
+    return spec.model_copy(update={"retry": spec.retry.model_copy(update={"on_out_of_memory": made})})
 
 
 def _expansion(spec: SweepSpec, space: Space, place: Place) -> Expansion:

@@ -75,6 +75,21 @@ class Reason(StrEnum):
         return _SENTENCES[self]
 
 
+FAILURE_CLASSES = frozenset(
+    {
+        Reason.ERROR,
+        Reason.OUT_OF_MEMORY,
+        Reason.TIMED_OUT,
+        Reason.PREEMPTED,
+        Reason.NODE_FAILED,
+        Reason.LOST,
+        Reason.INVALID,
+        Reason.DUPLICATE,
+        Reason.CODE_DAMAGED,
+        Reason.NO_RENDEZVOUS,
+    }
+)
+"""The reasons that are a class of failure."""
 _INFRASTRUCTURE = frozenset({Reason.PREEMPTED, Reason.NODE_FAILED, Reason.LOST, Reason.NO_RENDEZVOUS})
 _SENTENCES: Mapping[Reason, str] = {
     Reason.NONE: "",

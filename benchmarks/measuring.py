@@ -97,6 +97,8 @@ def environment(home: Path) -> dict[str, str]:
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOWS_", "MLFLOW_"))
     }
+    # Compiling all modules anew at each start is no part of what users have.
+    kept.pop("PYTHONDONTWRITEBYTECODE", None)
     return kept | {"AIRFLOWS_HOME": str(home)}
 
 

@@ -10,6 +10,7 @@ from airflows.cli.table import one_line, shortened
 from airflows.cli.terminal import Style
 from airflows.documents import Document, cause_document
 from airflows.report.causes import Cause, causes
+from airflows.trial import Reason
 
 if TYPE_CHECKING:
     from airflows.ledger import AttemptRow, Ledger, SweepRow
@@ -19,6 +20,7 @@ _TAIL_BYTES = 8192
 _LINE_CHARS = 500
 _WIDTH = 160
 _SHOWN = 8
+_WITH_LINES = 20
 
 
 def causes_story(
@@ -39,13 +41,16 @@ def causes_story(
     trials = ledger.trials(row.id)
     overrides = overrides_of(ledger, row, trials)
     found = causes(row.id, made, [(trial, overrides[trial.number]) for trial in trials])
-    return [cause_document(cause, _last_lines(row, cause)) for cause in found]
+    return [
+        cause_document(cause, _last_lines(row, cause) if at < _WITH_LINES else ())
+        for at, cause in enumerate(found)
+    ]
 
 
 def _last_lines(row: SweepRow, cause: Cause) -> list[str]:
     """Return the end of the example's log, of the node that named the error, where this machine has it."""
     tails = [_tail(path) for path in log_files(row, cause.example.number, cause.example.attempt)]
-    said = cause.example.message[:60]
+    said = cause.said.partition("; ")[0][:60]
     telling = (tail for tail in tails if said and any(said in line for line in tail))
     return next(telling, tails[0] if tails else [])[-_LAST_LINES:]
 
@@ -96,9 +101,25 @@ def _cause_lines(cause: Document, style: Style, *, is_known: Any) -> list[str]:
     kind = str(cause["class"] or cause["reason"]).replace("_", " ")
     where = f" at {cause['where']}" if cause["where"] else ""
     attempts = f" ({cause['count']} attempts)" if cause["count"] > cause["trials"] else ""
-    why = "" if is_known else f": {one_line(cause['message'] or cause['signature'])}"
+    said = _said(cause)
+    why = "" if is_known else f": {one_line(said or cause['signature'])}"
     lines = [f"{cause['trials']:>5} x {kind}{where}{attempts}{why}"]
-    said = cause["message"]
     shown = [] if is_known else [line for line in cause["last_lines"] if line.strip() not in said]
     lines += [style.paint(f"        | {shortened(one_line(line), _WIDTH)}", "dim") for line in shown]
     return [*lines, style.paint(f"        {cause['next']}", "dim")]
+
+
+def _said(cause: Document) -> str:
+    """Return the message without the sentence of its class, which the line has already."""
+    known = Reason(cause["class"]).sentence if cause["class"] else ""
+    return str(cause["message"]).removeprefix(known).strip()
+
+
+def code_lines(versions: Sequence[Document], style: Style) -> list[str]:
+    """Return a warning where trials ran different versions of the code, whose results are compared."""
+    if len(versions) < 2:  # noqa: PLR2004 - a mixture
+        return []
+    words = ", ".join(f"{each['trials']} with {(each['code'] or 'none')[:12]}" for each in versions)
+    return [
+        style.paint(f"{len(versions)} versions of the code: {words} (trials, the oldest first)", "yellow")
+    ]

@@ -149,7 +149,7 @@ def ended_lines(session: Session, ledger: Ledger, results: SweepResults) -> list
     told = causes_story(ledger, row) if has_failed else []
     lines: list[str] = []
     if results.ranking is not None and not row.single:
-        shown = results_document(results, results.ranking.ranked, told)
+        shown = results_document(results, results.ranking.ranked, told, ledger.code_versions(row.id))
         lines += render.results_lines(shown, style, top=20, causes=False)
         lines.append("")
     lines.append(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -12,6 +13,7 @@ import typer
 from airflows.cli import options, render
 from airflows.cli.causes import causes_story, launch_dir, log_files
 from airflows.cli.failure import UsageError
+from airflows.cli.forecasting import forecast_of
 from airflows.cli.terminal import Session
 from airflows.documents import (
     SWEEP_FILTERS,
@@ -26,6 +28,8 @@ from airflows.documents import (
     without_passwords,
 )
 from airflows.errors import NotFoundError
+from airflows.relief import relief_in
+from airflows.report.accounting import spent_by_trial, total
 from airflows.trial import FINAL, State
 
 if TYPE_CHECKING:
@@ -197,10 +201,14 @@ def sweep_story(ledger: Ledger, row: SweepRow) -> Document:
     results = gather(ledger, row)
     spec = parse(row.source, file=row.id, dialect="sweep").value
     shown = sweep_row(row, results.counts, best_value(results), driver_of(row))
-    causes = causes_story(ledger, row)
+    attempts = ledger.attempts(row.id)
+    causes = causes_story(ledger, row, attempts)
+    by_trial = spent_by_trial(attempts, time.time())
+    spent = total(each for own in by_trial.values() for each in own)
+    shown["forecast"] = forecast_of(ledger, row, results)
     words = Counter(waiting_words(row, ledger.trials(row.id, states=[State.QUEUED]), options.home()))
     shown["waiting"] = [{"detail": detail, "count": count} for detail, count in words.most_common()]
-    return shown | sweep_details(spec, results, causes, ledger.accelerator_seconds(row.id))
+    return shown | sweep_details(spec, results, causes, spent)
 
 
 def trial_story(ledger: Ledger, found: Found) -> Document:
@@ -213,19 +221,27 @@ def trial_story(ledger: Ledger, found: Found) -> Document:
     row, number = found.row, found.number or 0
     (trial,) = ledger.trials(row.id, numbers=[number])
     overrides = overrides_of(ledger, row, [trial])[number]
+    details = ledger.claim_details(row.id, number)
+    changed = {attempt: relief_in(detail) for (_, attempt), detail in details.items()}
+    made = ledger.attempts(row.id, number)
+    spent = spent_by_trial(made, time.time()).get(number, [])
     attempts = [
         attempt_document(
             attempt,
             str(launch_dir(row, number, attempt.attempt)),
             [str(path) for path in log_files(row, number, attempt.attempt)],
+            changed.get(attempt.attempt, {}),
+            cost,
         )
-        for attempt in ledger.attempts(row.id, number)
+        for attempt, cost in zip(made, spent, strict=True)
         if found.attempt in {None, attempt.attempt}
     ]
     events = [event for event in ledger.events(row.id, number) if found.attempt in {None, event.attempt}]
-    config: dict[str, Any] = effective(reload(row).base.tree, overrides)
+    last = attempts[-1]["changed"] if attempts else {}
+    config: dict[str, Any] = effective(reload(row).base.tree, {**overrides, **last})
     return {
         **trial_document(trial, overrides),
+        **total(spent).to_dict(),
         "waiting": next(iter(waiting_words(row, [trial], options.home())), None),
         "config": without_passwords(config),
         "attempts": attempts,

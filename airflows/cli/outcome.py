@@ -64,7 +64,8 @@ def results(
     kept = _kept(found, conditions(where), top)
     if form in {"csv", "parquet"} and not session.is_json:
         return _write_table(session, ledger, found, kept, form, to)
-    document = results_document(found, kept, _causes(ledger, found))
+    versions = ledger.code_versions(found.row.id)
+    document = results_document(found, kept, _causes(ledger, found), versions)
     if form == "json":
         session.document(document)
     else:
@@ -196,7 +197,8 @@ def best(
     winner = found.winner
     if winner is None or found.objective is None:
         raise _no_winner(found)
-    overrides = _of_the_trial(ledger, found, winner)
+    # What it ran with runs again.
+    overrides = {**_of_the_trial(ledger, found, winner), **winner["changed"]}
     if session.is_json:
         session.document(winner)
     elif form == "overrides":

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from airflows.cli.causes import causes_lines
+from airflows.cli.causes import causes_lines, code_lines
+from airflows.cli.forecasting import cost_fields, forecast_text
 from airflows.cli.table import (
     NOTHING,
     number_text,
@@ -138,7 +139,6 @@ def fields_lines(fields: Iterable[tuple[str, str]], style: Style) -> list[str]:
 
 def sweep_lines(sweep: Document, style: Style) -> list[str]:
     """Return `get SWEEP`."""
-    hours = sweep["accelerator_hours"]
     lines = [f"{style.paint(sweep['sweep'], 'bold')}  {state_text(sweep['state'], style)}"]
     lines += fields_lines(
         [
@@ -152,7 +152,8 @@ def sweep_lines(sweep: Document, style: Style) -> list[str]:
             ("took", took_text(sweep)),
             ("backend", sweep["backend"]),
             ("driver", _driver_sentence(sweep)),
-            ("accelerator-hours", f"{hours['useful']:.3g} useful, {hours['lost']:.3g} lost"),
+            ("forecast", forecast_text(sweep["forecast"])),
+            *cost_fields(sweep),
             ("MLflow", mlflow_text(sweep)),
             ("files", sweep["root"]),
         ],
@@ -201,6 +202,7 @@ def trial_lines(trial: Document, style: Style) -> list[str]:
             ("waits", trial.get("waiting") or ""),
             ("value", "" if trial["value"] is None else _value_at_step(trial)),
             ("MLflow run", trial["mlflow_run_id"] or ""),
+            *cost_fields(trial),
             *((key, value_text(value)) for key, value in trial["overrides"].items()),
         ],
         style,
@@ -234,6 +236,7 @@ def _attempt_lines(attempt: Document, trial: Document, style: Style) -> list[str
                 ("handle", handle_text(attempt["backend"], attempt["handle"])),
                 ("exit code", "" if attempt["exit_code"] is None else str(attempt["exit_code"])),
                 ("resumed from", attempt["resumed_from"] or ""),
+                *cost_fields(attempt),
                 ("files", attempt["launch_dir"]),
                 ("log", f"{logs[0]}{more}" if logs else ""),
             ],
@@ -295,7 +298,7 @@ def results_lines(
         hidden = len(results["ranked"]) - len(ranked)
         lines += [style.paint(f"… and {hidden} more", "dim")] if hidden > 0 else []
     lines += _unranked_lines(results["unranked"], style, grouped=bool(results["causes"]))
-    return [*lines, "", *winner_lines(results, style), *told]
+    return [*lines, "", *winner_lines(results, style), *code_lines(results["code"], style), *told]
 
 
 def _ranked_lines(ranked: Sequence[Document], metric: str, style: Style) -> list[str]:
@@ -390,6 +393,7 @@ def best_lines(winner: Document, metric: str, style: Style) -> list[str]:
         ("sd", "" if winner["sd"] is None else f"{number_text(winner['sd'], 2)} (n = {winner['n']})"),
         ("MLflow run", winner["mlflow_run_id"] or ""),
         *((key, value_text(value)) for key, value in winner["overrides"].items()),
+        ("note", winner["note"]),
     ]
     width = max(len(name) for name, _ in fields)
     return [f"{style.paint(name.ljust(width), 'dim')}  {value}" for name, value in fields if value]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -107,6 +107,14 @@ def resume(
     sweep_id: options.SweepId,
     *,
     failed: Annotated[bool, typer.Option("--failed", help="Try failed and cancelled trials again.")] = False,
+    classes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--class",
+            metavar="CLASS",
+            help="With --failed: only trials that failed like this, such as out_of_memory. Repeatable.",
+        ),
+    ] = None,
     trials: Annotated[
         int | None, typer.Option("--trials", metavar="N", min=1, help="New value of search.trials.")
     ] = None,
@@ -125,6 +133,7 @@ def resume(
     if add is not None:
         message = "--add is not supported yet."
         raise UsageError(message, hint=f"Start a sweep of its own: airflows sweep {add}")
+    chosen = _classes(classes, failed=failed)
     home = options.home()
     row = the_sweep(reading(home), sweep_id)
 
@@ -134,6 +143,7 @@ def resume(
             home=home,
             observer=reporter,
             failed=failed,
+            classes=chosen,
             trials=trials,
             sets=sets or (),
             backend=backend,
@@ -142,6 +152,20 @@ def resume(
         )
 
     return drive(session, home, work, detached=detach)
+
+
+def _classes(texts: Sequence[str] | None, *, failed: bool) -> frozenset[str]:
+    """Return the classes of failure that are asked for."""
+    from airflows.trial import FAILURE_CLASSES  # noqa: PLC0415
+
+    if texts and not failed:
+        message = "--class goes with --failed."
+        raise UsageError(message, hint="It says which of the failed trials are tried again.")
+    unknown = next((text for text in texts or () if text not in FAILURE_CLASSES), None)
+    if unknown is not None:
+        message = f"--class {unknown}: no failure is of this class."
+        raise UsageError(message, hint=f"There are: {', '.join(sorted(FAILURE_CLASSES))}.")
+    return frozenset(texts or ())
 
 
 def drive_in_background(session: Session, sweep_id: options.SweepId) -> int:

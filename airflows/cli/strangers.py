@@ -66,6 +66,7 @@ def logs(session: Session, text: str, home: Path, wanted: tuple[int, int | None,
         message = f"no trial was run as {text!r}."
         raise NotFoundError(message, hint="`airflows list --runs --all` shows the backends' ids.")
     backend, handle = found
+    backend.describe(handle)
     node, lines, attempt = wanted
     seen = backend.poll([handle]).get(handle)
     follow = seen is None or seen.phase is not Phase.ENDED

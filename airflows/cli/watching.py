@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflows.cli import options, render
+from airflows.cli.forecasting import forecast_of, forecast_text
 from airflows.cli.progress import PLAIN_EVERY_S, Pace, left_text
 from airflows.cli.table import number_text, overrides_text, table
 from airflows.cli.terminal import Session, Style
@@ -47,8 +48,10 @@ class View:
 
     def show(self, document: Document, pace: str) -> None:  # noqa: ARG002 - the other views use it
         """Print the document when it is new."""
-        if document != self._last:
-            self._last = document
+        # What is expected changes with every second; that alone is no news.
+        news = {key: value for key, value in document.items() if key != "forecast"}
+        if news != self._last:
+            self._last = news
             self.session.record(document)
 
     def close(self) -> None:
@@ -193,6 +196,7 @@ class Watch:
         return {
             **sweep_row(row, counts, best_value(self._results), driver_of(row)),
             "accelerator_hours": spent / 3600,
+            "forecast": forecast_of(self.ledger, row, self._results),
             "running": [trial_document(trial, overrides[trial.number]) for trial in running],
         }
 
@@ -208,4 +212,7 @@ class Watch:
     def _left(self, pace: Pace, document: Document) -> str:
         trials = document["trials"]
         ended = sum(trials[state] for state in ("succeeded", "failed", "stopped", "cancelled"))
+        expected = document["forecast"]
+        if expected is not None and expected["limit"] is not None:
+            return f"; {forecast_text(expected)}"
         return left_text(pace.left_s(ended, trials["total"], self.clock()))

@@ -20,6 +20,7 @@ from airflows.engine.submission import Submission
 from airflows.errors import AirflowsError, TrackingUnavailableError
 from airflows.ledger import Lease, SweepRow, Wish
 from airflows.planner import Rules, Tally
+from airflows.relief import relief_note
 from airflows.retry import NO_RETRIES
 from airflows.space import expand
 from airflows.trial import IN_FLIGHT, State, Trial
@@ -145,8 +146,14 @@ class Drive:
         if not site.backend.capabilities.shares_host:
             ledger.survive_power_cuts()
         submission = Submission(
-            site.sweep.base.tree, lambda: site.launcher(row), site.tracker, site.backend, self.clock
+            site.sweep.base.tree,
+            lambda: site.launcher(row),
+            site.tracker,
+            site.backend,
+            self.clock,
+            site.spec.retry.on_out_of_memory or {},
         )
+        submission.ran_out_of_memory(ledger.ran_out_of_memory(row.id))
         counts = ledger.counts(row.id)
         created = sum(counts.values())
         replicates = Replicates(site.spec)
@@ -161,7 +168,12 @@ class Drive:
         roster.load(open_trials, overrides)
         submission.doubt([trial for trial in open_trials if trial.state is State.SUBMITTING])
         source = PointSource(row, expand(site.sweep), site.spec, created)
-        scoring = Scoring(site.tracker, site.spec.all_objectives, self._last_lines)
+        scoring = Scoring(
+            site.tracker,
+            site.spec.all_objectives,
+            self._last_lines,
+            lambda trial: relief_note(submission.relief(trial.number)),
+        )
         for objective in site.spec.all_objectives[:1]:
             scoring.best = ledger.best_value(row.id, minimize=objective.goal == "minimize")
         scoring.take_over(ledger.trials(row.id, open_only=True))

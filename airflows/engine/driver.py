@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from airflows import ids
 from airflows.backends.base import Backend
@@ -26,7 +27,8 @@ from airflows.errors import (
 )
 from airflows.ledger import Change, Lease, Ledger, SweepRow, Wish
 from airflows.planner import Plan, Rules, View, plan
-from airflows.trial import Event, EventKind, State, Trial, advance
+from airflows.relief import relief_words
+from airflows.trial import Event, EventKind, Reason, State, Trial, advance
 
 LEASE_TTL_S = 30.0
 _RENEW_EVERY_S = 5.0
@@ -78,7 +80,9 @@ class Driver:
         self._rules = rules
         self._source = parts.source
         self._roster = parts.roster
-        self._lookout = Lookout(row.id, parts.backend, parts.submission, parts.roster, parts.clock)
+        self._lookout = Lookout(
+            row.id, parts.backend, parts.submission, parts.roster, parts.clock, parts.scoring.latest_step
+        )
         self._only_cancels = only_cancels
         self._wish = row.wish
         self._requests = -1
@@ -261,13 +265,18 @@ class Driver:
         room = 1 if self._refusals else max(1, limits.concurrent, self._rules.queue)
         return self._roster.ready(now, room, fresh)
 
+    def _overrides_now(self, number: int) -> Mapping[str, Any]:
+        """Return what an attempt at a trial has: its overrides, and what relieves it."""
+        overrides, relief = self._roster.overrides(number), self._submission.relief(number)
+        return {**overrides, **relief} if relief else overrides
+
     def _token(self, trial: Trial) -> ids.Token:
         return ids.token(ids.SweepId(self._row.id), trial.number, trial.attempt)
 
     def _accelerator_s(self, trial: Trial, now: float) -> float:
         if trial.started_at is None:
             return 0.0
-        accelerators = self._submission.accelerators(self._roster.overrides(trial.number))
+        accelerators = self._submission.accelerators(self._overrides_now(trial.number))
         return max(0.0, (trial.ended_at or now) - trial.started_at) * accelerators
 
     def _must_go(self, trial: Trial) -> bool:
@@ -277,9 +286,8 @@ class Driver:
 
     def _write(self, made: Plan, now: float) -> list[Trial]:
         """Write the plan's transitions and claims in one transaction; return what is to be submitted."""
-        claim = Event(EventKind.CLAIMED, now, changes={"backend": self._rules.backend})
         changes = [self._change(trial, event) for trial, event in made.events]
-        changes += [self._change(trial, claim) for trial in made.claims]
+        changes += [self._change(trial, self._claim(trial, now)) for trial in made.claims]
         self._apply(changes)
         if made.halt:
             self._halt(made)
@@ -289,6 +297,10 @@ class Driver:
             for change in changes
             if change.event.kind is EventKind.CLAIMED or change.after.number in again
         ]
+
+    def _claim(self, trial: Trial, now: float) -> Event:
+        detail = relief_words(self._submission.relief(trial.number))
+        return Event(EventKind.CLAIMED, now, detail=detail, changes={"backend": self._rules.backend})
 
     def _halt(self, made: Plan) -> None:
         self._halted = f"{'stopped: ' if made.spent else _FAILED}{made.halt}"
@@ -301,7 +313,7 @@ class Driver:
             after = replace(after, closed=True)
         accelerators = 1
         if event.kind is EventKind.CLAIMED:
-            accelerators = self._submission.accelerators(self._roster.overrides(trial.number))
+            accelerators = self._submission.accelerators(self._overrides_now(trial.number))
         return Change(trial, after, event, self._token(trial), self._row.code, accelerators)
 
     def _apply(self, changes: Sequence[Change]) -> None:
@@ -318,8 +330,10 @@ class Driver:
             ended = change.event.facts.get("ended_at", change.event.at)
             started = change.event.facts.get("started_at", change.before.started_at)
             if started is not None:
-                accelerators = self._submission.accelerators(self._roster.overrides(change.before.number))
+                accelerators = self._submission.accelerators(self._overrides_now(change.before.number))
                 self._roster.spend(max(0.0, ended - started) * accelerators)
+            if change.event.reason is Reason.OUT_OF_MEMORY:
+                self._submission.ran_out_of_memory([change.before.number])
         if change.after.state.is_final:
             self._scoring.add(change.after)
             self._cancels.discard(change.after.number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from airflows import ids
 from airflows.backends.base import Backend, Observation, Phase, service_of
@@ -40,12 +41,14 @@ class Lookout:
         submission: Submission,
         roster: Roster,
         clock: Callable[[], float],
+        latest_step: Callable[[Trial], int] = lambda _trial: -1,
     ) -> None:
         self._sweep = ids.SweepId(sweep)
         self._backend = backend
         self._submission = submission
         self._roster = roster
         self._clock = clock
+        self._latest_step = latest_step
         self._silent_until = 0.0
         self._silences = 0
         self._cancelled_at: dict[int, float] = {}
@@ -138,8 +141,12 @@ class Lookout:
             if trial.state is State.STOPPING or not _ended_badly(observation):
                 yield trial.number, Sighting(observation)
                 continue
-            verdict = classify(observation, self._tail(trial, observation.node))
-            yield trial.number, Sighting(observation, verdict=verdict, progress=self._progress(trial))
+            yield trial.number, self._failed(trial, observation)
+
+    def _failed(self, trial: Trial, seen: Observation) -> Sighting:
+        verdict = classify(seen, self._tail(trial, seen.node))
+        relieves = self._submission.would_relieve(trial.number, self._roster.overrides(trial.number))
+        return Sighting(seen, verdict=verdict, progress=self._progress(trial), relieves=relieves)
 
     def _adopt(self, trial: Trial, seen: Observation) -> bool:
         """Make a service's MLflow run known as the trial's; False when its end must wait for that."""
@@ -153,7 +160,8 @@ class Lookout:
     def _tail(self, trial: Trial, failed_first: int) -> list[str]:
         """The last lines of every node's log, the cause last, as far as they can be read."""
         lines: list[str] = []
-        nodes = range(self._submission.nodes(self._roster.overrides(trial.number)))
+        values = {**self._roster.overrides(trial.number), **self._submission.relief(trial.number)}
+        nodes = range(self._submission.nodes(values))
         for node in [*(n for n in nodes if n != failed_first), failed_first]:
             try:
                 lines += self._backend.logs(_held(trial), node=node, follow=False, lines=_TAIL_LINES)
@@ -165,7 +173,10 @@ class Lookout:
         service = service_of(self._backend)
         look = newest if service is None else service.newest_checkpoint
         found = look(*self._submission.checkpoints(trial.number))
-        return NO_PROGRESS if found is None else Progress(*found)
+        progress = NO_PROGRESS if found is None else Progress(*found)
+        if progress.is_beyond(trial):
+            return progress
+        return replace(progress, metric_step=self._latest_step(trial))
 
 
 def _why_all_wait(sightings: Mapping[int, Sighting]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -91,6 +91,7 @@ def resume(
     home: Path,
     observer: Observer | None = None,
     failed: bool = False,
+    classes: Collection[str] = (),
     trials: int | None = None,
     sets: Sequence[str] = (),
     backend: str | None = None,
@@ -104,6 +105,7 @@ def resume(
         home: `$AIRFLOWS_HOME`.
         observer: is told what happens.
         failed: failed and cancelled trials are tried again, with the code as it is now.
+        classes: with `failed` only trials that failed with one of these reasons; empty for all.
         trials: new value of `search.trials`.
         sets: `KEY=VALUE` changes of settings that may change, such as `limits.concurrent=4`.
         backend: where it is to run from now on; its options stay if it is there already.
@@ -128,7 +130,7 @@ def resume(
         require_same_store(site.tracker, row)
         _require_same_backend(site, row)
         code = site.prepare_code() if failed else row.code
-        row = reopen(site, row, failed=failed, code=code, now=time.time())
+        row = reopen(site, row, failed=failed, classes=classes, code=code, now=time.time())
         begun = Begun(row, is_new=False)
         return _driven(site, begun, observer, drive=drive, on_begun=on_begun)
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Collection
 from typing import Any
 
 from airflows import ids
@@ -15,7 +16,9 @@ from airflows.space import expand
 from airflows.trial import Event, EventKind, Reason, State, Trial, advance
 
 
-def reopen(site: Site, row: SweepRow, *, failed: bool, code: str, now: float) -> SweepRow:
+def reopen(
+    site: Site, row: SweepRow, *, failed: bool, code: str, now: float, classes: Collection[str] = ()
+) -> SweepRow:
     """Write down that a sweep goes on; return its row. One that has nothing left to do stays as it is.
 
     Args:
@@ -24,6 +27,7 @@ def reopen(site: Site, row: SweepRow, *, failed: bool, code: str, now: float) ->
         failed: failed trials are tried again; in a cancelled sweep the cancelled ones too.
         code: digest of the code that further attempts run.
         now: seconds since the epoch, UTC.
+        classes: only trials that failed with one of these reasons are tried again; empty for all.
 
     Raises:
         LeaseHeldError: somebody drives it.
@@ -31,7 +35,7 @@ def reopen(site: Site, row: SweepRow, *, failed: bool, code: str, now: float) ->
     ledger = site.ledger
     lease = ledger.hold(row.id, current_owner(), now=now, ttl_s=LEASE_TTL_S, token=uuid.uuid4().hex)
     try:
-        again = _again(site, row) if failed else []
+        again = _again(site, row, classes) if failed else []
         extended = _extended(site, row)
         if row.ended_at is not None and not (again or extended or _is_unfinished(site, row, failed=failed)):
             return row
@@ -63,9 +67,10 @@ def _is_unfinished(site: Site, row: SweepRow, *, failed: bool) -> bool:
     return failed and not row.exhausted
 
 
-def _again(site: Site, row: SweepRow) -> list[Trial]:
+def _again(site: Site, row: SweepRow, classes: Collection[str]) -> list[Trial]:
     states = [State.FAILED, *([State.CANCELLED] if row.state is SweepState.CANCELLED else [])]
-    return site.ledger.trials(row.id, states=states)
+    trials = site.ledger.trials(row.id, states=states)
+    return [trial for trial in trials if not classes or trial.reason in classes]
 
 
 def _extended(site: Site, row: SweepRow) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from airflows.engine.source import Replicates
 from airflows.ledger import Ledger, SweepRow, SweepState
 from airflows.objective import Objective
 from airflows.ranking import Aim, Ranking, Scored, rank
+from airflows.relief import relief_in
 from airflows.scores import Take
 from airflows.spec import SweepSpec
 from airflows.sweepfile import LoadedSweep
@@ -43,7 +44,11 @@ class SweepResults:
         found = None if self.ranking is None else self.ranking.winner
         if found is None:
             return None
-        trial = {"trial": f"{self.row.id}/{found.number}", "mlflow_run_id": found.run_id or None}
+        trial = {
+            "trial": f"{self.row.id}/{found.number}",
+            "mlflow_run_id": found.run_id or None,
+            "changed": dict(found.changed),
+        }
         return found.group.to_dict() | trial
 
 
@@ -83,6 +88,7 @@ def trials_with_overrides(ledger: Ledger, row: SweepRow) -> Iterator[tuple[Trial
 def scored_trials(ledger: Ledger, row: SweepRow, objective: Objective) -> Iterator[Scored]:
     """Yield every trial with the metrics that were read for it."""
     constrained = ledger.constraint_scores(row.id, [c.metric for c in objective.constraints])
+    details = ledger.claim_details(row.id)
     for trial, overrides in trials_with_overrides(ledger, row):
         yield Scored(
             number=trial.number,
@@ -96,6 +102,7 @@ def scored_trials(ledger: Ledger, row: SweepRow, objective: Objective) -> Iterat
             constrained=constrained.get(trial.number, {}),
             message=trial.message,
             run_id=trial.run_id,
+            changed=relief_in(details.get((trial.number, trial.attempt), "")),
         )
 
 

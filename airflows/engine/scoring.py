@@ -11,7 +11,7 @@ from airflows.errors import TrackingUnavailableError
 from airflows.ledger import Closing, Lease, Ledger
 from airflows.objective import Objective
 from airflows.scores import is_sound, shown
-from airflows.tracking import EndedRun, Reading, Tracker
+from airflows.tracking import EndedRun, Reading, Tracker, TrackingRefusedError
 from airflows.trial import Reason, State, Trial
 
 _EVERY_S = 0.5
@@ -31,10 +31,12 @@ class Scoring:
         tracker: Tracker,
         objectives: Sequence[Objective],
         tail: Callable[[Trial], Sequence[str]],
+        remark: Callable[[Trial], str] = lambda _trial: "",
     ) -> None:
         self._tracker = tracker
         self._objectives = objectives
         self._tail = tail
+        self._remark = remark
         self._open: dict[int, Trial] = {}
         self._not_before = 0.0
         self._failures = 0
@@ -87,6 +89,17 @@ class Scoring:
             del self._open[closing.number]
             self._better(closing)
 
+    def latest_step(self, trial: Trial) -> int:
+        """Return the last step at which a trial logged the metric, -1 for none, or while MLflow is silent."""
+        if self._tracker.is_off or not (self._objectives and trial.run_id):
+            return -1
+        last = self._objectives[0].model_copy(update={"take": "last"})
+        try:
+            reading = self._tracker.read([trial.run_id], last).get(trial.run_id)
+        except (TrackingUnavailableError, TrackingRefusedError):
+            return -1
+        return -1 if reading is None or reading.step is None else reading.step
+
     def _wait_for_answer(self, exc: TrackingUnavailableError, now: float, *, idle: bool) -> None:
         wait = _BACK_OFF_S[min(self._failures, len(_BACK_OFF_S) - 1)]
         self._failures += 1
@@ -102,12 +115,15 @@ class Scoring:
         why = {closing.number: closing.reason for closing in closings if closing.reason}
         self._tracker.close(
             [
-                EndedRun(t.run_id, t.state, why.get(t.number) or t.reason, t.attempt, t.message)
+                EndedRun(t.run_id, t.state, why.get(t.number) or t.reason, t.attempt, self._words(t))
                 for t in batch
                 if t.run_id
             ]
         )
         return closings
+
+    def _words(self, trial: Trial) -> str:
+        return trial.message or (self._remark(trial) if trial.state in _SCORED else "")
 
     def _read(self, trials: Sequence[Trial]) -> dict[int, Reading]:
         if not self._objectives or not trials:

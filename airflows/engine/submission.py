@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -22,11 +22,13 @@ from airflows.errors import (
     TrackingUnavailableError,
 )
 from airflows.failures import normalise
+from airflows.ids import canonical_json
 from airflows.launch import Launcher
 from airflows.tracking import Tracker, TrackingRefusedError, TrialRun
 from airflows.train import ACCELERATORS, decode, effective
 from airflows.trial import Event, EventKind, Handle, Reason, Trial
 
+_NOTHING: Mapping[str, Any] = {}
 _UNSENT_WAIT_S = 1.0
 _LONGEST_UNSENT_WAIT_S = 60.0
 
@@ -58,8 +60,11 @@ class Submission:
         tracker: Tracker,
         backend: Backend,
         clock: Callable[[], float],
+        relief: Mapping[str, Any] = _NOTHING,
     ) -> None:
         self._base = base
+        self._relief = relief
+        self._short_of_memory: set[int] = set()
         self._open_launcher = open_launcher
         self._tracker = tracker
         self._backend = backend
@@ -83,6 +88,23 @@ class Submission:
     def doubt(self, trials: Sequence[Trial]) -> None:
         """Remember trials whose MLflow run may have been made by a driver that died."""
         self._uncertain |= {trial.number for trial in trials if not trial.run_id}
+
+    def ran_out_of_memory(self, numbers: Iterable[int]) -> None:
+        """Remember trials of which an attempt ran out of memory: further ones get the relief."""
+        self._short_of_memory |= set(numbers)
+
+    def relief(self, number: int) -> Mapping[str, Any]:
+        """Return the values that the trial's attempts have from now on in place of those searched."""
+        return self._relief if number in self._short_of_memory else _NOTHING
+
+    def would_relieve(self, number: int, overrides: Mapping[str, Any]) -> bool:
+        """Whether another attempt would be another run, should this one have run out of memory."""
+        if not self._relief or number in self._short_of_memory:
+            return False
+        relieved = {**overrides, **self._relief}
+        return canonical_json(effective(self._base, relieved)) != canonical_json(
+            effective(self._base, overrides)
+        )
 
     def accelerators(self, overrides: Mapping[str, Any]) -> int:
         """Return the accelerators of a trial, over all its nodes."""
@@ -198,8 +220,9 @@ class Submission:
                 outcome.events.append((trial, self._unsent(trial, now, "", run_id)))
                 continue
             try:
-                tree = effective(self._base, overrides[trial.number])
-                if not all(key.startswith("parameters.") for key in overrides[trial.number]):
+                values = {**overrides[trial.number], **self.relief(trial.number)}
+                tree = effective(self._base, values)
+                if not all(key.startswith("parameters.") for key in values):
                     decode(tree)
                 job = self._launcher.job(trial, tree, run_id)
                 jobs.append((trial, job))

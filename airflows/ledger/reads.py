@@ -13,7 +13,7 @@ from airflows.ids import parse_id
 from airflows.ledger import schema
 from airflows.ledger.opening import translated
 from airflows.ledger.records import AttemptRow, EventRow, PointRow, SweepRow, SweepState, Wish
-from airflows.trial import Handle, Reason, State, Trial
+from airflows.trial import EventKind, Handle, Reason, State, Trial
 
 _SWEEP_COLUMNS = [schema.sweeps.c[name] for name in SweepRow.__dataclass_fields__]
 _TRIAL_COLUMNS = [schema.trials.c[name] for name in Trial.__dataclass_fields__]
@@ -271,6 +271,52 @@ class Reads:
             .group_by(table.signature)
         )
         return {row[0]: row[1] for row in rows}
+
+    def ran_out_of_memory(self, sweep: str) -> set[int]:
+        """Return the numbers of the trials of which an attempt ran out of memory."""
+        table = schema.attempts.c
+        statement = sa.select(table.number).where(
+            table.sweep == sweep, table.reason == Reason.OUT_OF_MEMORY.value
+        )
+        return {row.number for row in self._rows(statement)}
+
+    def code_versions(self, sweep: str) -> dict[str, int]:
+        """Return digest of the code -> how many trials' last attempts ran it, in the order of first use."""
+        table = schema.attempts.c
+        lasts = (
+            sa.select(table.number, sa.func.max(table.attempt).label("attempt"))
+            .where(table.sweep == sweep)
+            .group_by(table.number)
+            .subquery()
+        )
+        rows = self._rows(
+            sa.select(table.code, sa.func.count())
+            .join(lasts, sa.and_(table.number == lasts.c.number, table.attempt == lasts.c.attempt))
+            .where(table.sweep == sweep)
+            .group_by(table.code)
+            .order_by(sa.func.min(table.claimed_at))
+        )
+        return {row[0]: row[1] for row in rows}
+
+    def ended_since(self, sweep: str, since: float) -> int:
+        """Return how many trials have ended for good since a time."""
+        table = schema.trials.c
+        statement = sa.select(sa.func.count()).where(
+            table.sweep == sweep, table.state.in_(_final()), table.ended_at >= since
+        )
+        return int(self._rows(statement)[0][0])
+
+    def claim_details(self, sweep: str, number: int | None = None) -> dict[tuple[int, int], str]:
+        """Return (trial, attempt) -> what was said when it was taken up, where anything was."""
+        table = schema.events.c
+        statement = (
+            sa.select(table.number, table.attempt, table.detail)
+            .where(table.sweep == sweep, table.kind == EventKind.CLAIMED.value, table.detail != "")
+            .order_by(table.id)
+        )
+        if number is not None:
+            statement = statement.where(table.number == number)
+        return {(row.number, row.attempt): row.detail for row in self._rows(statement)}
 
     def best_value(self, sweep: str, *, minimize: bool) -> tuple[float, int] | None:
         """Return (value, number) of the best value of a succeeded trial so far, None for none."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from airflows.ledger import AttemptRow
 
 Ended = Sequence[tuple[Trial, Mapping[str, Any]]]
+Telling = Sequence[tuple[int, Mapping[str, Any]]]
 
 _NO_FIX = frozenset({Reason.PREEMPTED, Reason.NODE_FAILED, Reason.LOST, Reason.NO_RENDEZVOUS})
 _TELLING = frozenset({State.SUCCEEDED, State.FAILED})
@@ -36,7 +37,9 @@ class Cause:
         attempts: how many did.
         numbers: the trials that they were attempts at.
         failed: how many of those failed for good with it.
-        condition: which values these trials have and no other that ended; empty where nothing tells.
+        condition: which values, or which host, these trials have and no other that ended; empty where
+            nothing tells.
+        hosts: where each trial failed of it.
     """
 
     sweep: str
@@ -47,11 +50,18 @@ class Cause:
     numbers: set[int] = field(default_factory=set)
     failed: int = 0
     condition: str = ""
+    hosts: dict[int, str] = field(default_factory=dict)
 
     @property
     def trial(self) -> str:
         """The trial of the example."""
         return f"{self.sweep}/{self.example.number}"
+
+    @property
+    def said(self) -> str:
+        """What the example said, without the sentence of its class, which says nothing new."""
+        known = Reason(self.reason).sentence if self.reason in set(Reason) else ""
+        return self.example.message.removeprefix(known).strip()
 
     @property
     def next(self) -> str:
@@ -89,10 +99,18 @@ def causes(sweep: str, attempts: Iterable[AttemptRow], trials: Ended = ()) -> li
             cause.failed += 1
     ordered = sorted(found.values(), key=lambda cause: (-len(cause.numbers), -cause.attempts))
     telling = [(trial.number, overrides) for trial, overrides in trials if trial.state in _TELLING]
+    ran_on = {number: attempt.host for number, attempt in last.items()}
     for cause in ordered[:_MOST_SEPARATED]:
-        condition = _condition(cause.numbers, telling)
+        condition = _condition(cause.numbers, _with_hosts(telling, {**ran_on, **cause.hosts}))
         cause.condition = "" if condition is None else condition.text
     return ordered
+
+
+def _with_hosts(telling: Telling, hosts: Mapping[int, str]) -> Telling:
+    """Return the overrides with the host of each trial, which may be what is broken, if there are several."""
+    if len({hosts.get(number) for number, _ in telling}) < 2:  # noqa: PLR2004 - nothing to tell apart
+        return telling
+    return [(number, {**overrides, "host": hosts.get(number) or "unknown"}) for number, overrides in telling]
 
 
 def _add(found: dict[tuple[str, str], Cause], sweep: str, attempt: AttemptRow) -> None:
@@ -102,9 +120,10 @@ def _add(found: dict[tuple[str, str], Cause], sweep: str, attempt: AttemptRow) -
         cause = found[key] = Cause(sweep, attempt.reason, attempt.signature, attempt)
     cause.attempts += 1
     cause.numbers.add(attempt.number)
+    cause.hosts[attempt.number] = attempt.host
 
 
-def _condition(numbers: set[int], telling: Sequence[tuple[int, Mapping[str, Any]]]) -> Condition | None:
+def _condition(numbers: set[int], telling: Telling) -> Condition | None:
     """Return what holds for these trials and no others; found in a sample, which grows by what refutes it."""
     these = [overrides for number, overrides in telling if number in numbers]
     others = [overrides for number, overrides in telling if number not in numbers]

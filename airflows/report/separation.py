@@ -7,7 +7,7 @@ choose the n, each condition fits one.
 
 Example:
     >>> failed = [{"batch": 64}, {"batch": 128}, {"batch": 64}]
-    >>> passed = [{"batch": 8}, {"batch": 16}, {"batch": 32}, {"batch": 8}]
+    >>> passed = [{"batch": 8}, {"batch": 16}, {"batch": 32}, {"batch": 8}, {"batch": 16}]
     >>> str(separating(failed, passed))
     'batch >= 64'
 """

@@ -70,12 +70,14 @@ def winner_yaml(results: Results, winner: Mapping[str, Any] | None, base: Mappin
 
     Args:
         results: ranking and objective.
-        winner: the winner as JSON documents show it; None says that there is none.
+        winner: the winner as JSON documents show it; None says that there is none. Values that it had to
+            change to fit into memory are in the train.yaml, too.
         base: the sweep's train.yaml with the sweep's overrides.
     """
     if winner is None or results.objective is None:
         return dump({"winner": None})
     objective = results.objective
+    overrides = {**winner["overrides"], **winner.get("changed", {})}
     return dump(
         {
             "objective": {
@@ -84,8 +86,8 @@ def winner_yaml(results: Results, winner: Mapping[str, Any] | None, base: Mappin
                 "take": Take.of(objective.take).rule,
             },
             "winner": {field: winner[field] for field in _WINNER_FIELDS if field in winner},
-            "overrides": dict(winner["overrides"]),
-            "train": effective(base, winner["overrides"]),
+            "overrides": overrides,
+            "train": effective(base, overrides),
         }
     )
 

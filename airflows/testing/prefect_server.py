@@ -11,11 +11,13 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from airflows.testing.mlflow_server import free_port
 
 PATIENCE_S = 120.0
 _GRACE_S = 20
+_TRIES = 10
 _BIN = Path(sys.executable).parent
 _POOL = "local"
 _FOREIGN = ("PREFECT_", "AIRFLOWS_", "MLFLOW_", "DATABRICKS_")
@@ -108,9 +111,11 @@ class PrefectPlace:
             headers={"Content-Type": "application/json"},
             method=method,
         )
-        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:  # noqa: S310
-            text = answer.read()
-        return json.loads(text) if text else None
+        for _ in range(_TRIES):
+            with suppress(_ServerBusyError):
+                return _answer(request)
+            time.sleep(1)
+        return _answer(request)
 
     def everything(self, what: str, **wanted: Any) -> list[Any]:
         """Return all objects of a kind that a filter lets through, page by page."""
@@ -239,6 +244,21 @@ def prefect_place(directory: Path, root: Path) -> Iterator[PrefectPlace]:
         yield place
     finally:
         place.stop()
+
+
+class _ServerBusyError(OSError):
+    """The server could not answer now: SQLite has one writer at a time."""
+
+
+def _answer(request: urllib.request.Request) -> Any:
+    try:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:  # noqa: S310
+            text = answer.read()
+    except urllib.error.HTTPError as exc:
+        if exc.code < HTTPStatus.INTERNAL_SERVER_ERROR:
+            raise
+        raise _ServerBusyError(str(exc)) from exc
+    return json.loads(text) if text else None
 
 
 def _processes_of(directory: Path) -> Iterator[psutil.Process]:

@@ -5,6 +5,7 @@ Imports MLflow: loaded late.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -47,6 +48,10 @@ class ClientRuns:
     def __init__(self, uri: str, user: str) -> None:
         self._uri = uri
         self._user = user
+        _, is_profile, profile = uri.partition("databricks://")
+        if is_profile:
+            # Parts of MLflow that store artifacts look for credentials without the profile of the address.
+            os.environ.setdefault("DATABRICKS_CONFIG_PROFILE", profile)
         with asking(uri):
             self._client: Any = MlflowClient(tracking_uri=uri)
             if uri.startswith("databricks"):

@@ -160,7 +160,8 @@ def _refusal_hint(code: str) -> str | None:
 def _is_foreign(exc: Exception) -> bool:
     packages = {kind.__module__.partition(".")[0] for kind in type(exc).__mro__}
     known = {"mlflow", "sqlalchemy", "sqlite3", "requests", "urllib3", "alembic", "databricks", "botocore"}
-    return bool(packages & known) or isinstance(exc, OSError | ImportError)
+    # The SDK has no type of its own for credentials that it does not find.
+    return bool(packages & known) or isinstance(exc, OSError | ImportError) or "default auth" in str(exc)
 
 
 def _sentence(text: str) -> str:

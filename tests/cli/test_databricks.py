@@ -33,7 +33,12 @@ def folder(tmp_path):
 
 def airflows(*words, cwd, code=0):
     done = subprocess.run(
-        [sys.executable, "-m", "airflows.cli", *words], cwd=cwd, capture_output=True, text=True, timeout=120
+        [sys.executable, "-m", "airflows.cli", *words],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == code, done.stderr
     return done
@@ -54,6 +59,7 @@ def test_the_guide_s_file_runs_unchanged(workspace, folder):
 
 
 def test_a_run_known_only_to_the_workspace_is_told_of_followed_and_cancelled(workspace, folder):
+    workspace.outcome({"run_s": 400.0, "logs": ["epoch 1", "epoch 2"]})
     body = {"run_name": "by-hand", "tasks": [{"task_key": "by-hand"}]}
     compute = {"accelerator_type": "GPU_1xA10", "accelerator_count": 1}
     deployment = {"command_path": "/Workspace/x/command.sh", "compute": compute}
@@ -108,7 +114,9 @@ def test_without_the_extra_the_error_names_what_to_install(home, folder):
         "import sys; sys.modules['databricks.sdk'] = None; from airflows.cli import main; "
         "sys.argv = ['airflows', 'run', '-f', 'train.yaml', '--backend', 'databricks']; sys.exit(main())"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False
+    )
 
     assert done.returncode == 2
     assert 'pip install "airflows[databricks]"' in done.stderr

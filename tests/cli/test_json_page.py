@@ -64,7 +64,7 @@ def abbreviation(name: str) -> dict[str, Any]:
 
 
 TRIAL, GROUP = abbreviation("T"), abbreviation("G")
-WINNER = GROUP | parsed('{"trial", "mlflow_run_id"}')
+WINNER = GROUP | parsed('{"trial", "mlflow_run_id", "changed"}')
 CAUSE = abbreviation("C")
 SHORT = {"T": TRIAL, "G": GROUP, "W": WINNER, "W or null": WINNER, "C": CAUSE}
 COUNTS = abbreviation("`trials`")

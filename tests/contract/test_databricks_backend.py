@@ -67,3 +67,20 @@ class TestDatabricksBackend(BackendContract):
 
         assert seen.mlflow_run_id == workspace.runs[0].last.mlflow_run_id != ""
         assert self.end(backend, handle).mlflow_run_id == seen.mlflow_run_id
+
+    def test_an_attempt_resumes_from_a_volume(self, workspace, backend, make_job):
+        directory = "/Volumes/main/ml/runs/checkpoints/lr/0"
+        place = workspace.world.files.place(f"{directory}/checkpoint-7")
+        place.mkdir(parents=True)
+        (place / "trainer_state.json").write_text("{}")
+        job = make_job(
+            'basename "$AIRFLOWS_RESUME_FROM"', attempt=1, env={"AIRFLOWS_CHECKPOINT_DIR": directory}
+        )
+        handle = self.start(backend, replace(job, checkpoint_dir=directory))
+        seen = self.end(backend, handle)
+
+        assert self.lines(backend, handle) == ["checkpoint-7"]
+        assert seen.resumed_from.endswith("/checkpoint-7")
+        assert backend.newest_checkpoint(directory, "") == (f"{directory}/checkpoint-7", 7)
+        assert backend.newest_checkpoint("/Volumes/main/ml/none", "") is None
+        assert backend.newest_checkpoint("/tmp/elsewhere", "") is None  # noqa: S108

@@ -17,7 +17,6 @@ from airflows.errors import (
 )
 from airflows.testing.jobs import MakeJob
 from airflows.testing.workspace import FakeWorkspace
-from airflows.testing.workspace.settings import Image, Policy, ValidationError
 from airflows.train import decode
 from airflows.yamlio import dump
 
@@ -250,8 +249,8 @@ def test_permissions_are_granted_after_the_submission(workspace, backend, make_j
 
 def test_a_policy_is_found_by_its_name(make_workspace, opened):
     policies = [
-        Policy(policy_id="a" * 36, policy_name="lab budget"),
-        Policy(policy_id="b" * 36, policy_name="lab budget 2"),
+        {"policy_id": "a" * 36, "policy_name": "lab budget"},
+        {"policy_id": "b" * 36, "policy_name": "lab budget 2"},
     ]
     workspace = make_workspace(policies=policies)
     backend = opened(workspace)
@@ -273,7 +272,7 @@ def test_a_policy_is_found_by_its_name(make_workspace, opened):
     ],
 )
 def test_a_policy_that_is_not_clear_is_an_error(make_workspace, opened, names, words):
-    policies = [Policy(policy_id=number, policy_name=name) for number, name in names]
+    policies = [{"policy_id": number, "policy_name": name} for number, name in names]
     backend = opened(make_workspace(policies=policies))
 
     with pytest.raises(SpecError, match=words):
@@ -285,7 +284,7 @@ def test_a_policy_that_is_not_clear_is_an_error(make_workspace, opened, names, w
     [(["AVAILABLE"], None), (["FAILED"], SubmitRejectedError), (["IMPORTING"], SubmitUnsentError)],
 )
 def test_an_image_must_be_there(make_workspace, opened, states, kind):
-    image = Image(docker_image_url="docker.io/lab/train:latest", states=states)
+    image = {"docker_image_url": "docker.io/lab/train:latest", "states": states}
     workspace = make_workspace(images=[image])
     backend = opened(workspace)
     job = jobs_for(backend)(environment={"docker_image": {"url": "lab/train"}})
@@ -306,7 +305,7 @@ def test_an_image_nobody_registered_is_an_error(backend):
 
 
 def test_what_the_workspace_refuses_beforehand_is_said_before_anything_is_written(make_workspace, opened):
-    wrong = ValidationError(path="compute.num_accelerators", message="too many", code="X")
+    wrong = {"path": "compute.num_accelerators", "message": "too many", "code": "X"}
     workspace = make_workspace(validation_errors=[wrong])
     backend = opened(workspace)
 
@@ -373,6 +372,39 @@ def test_no_error_tells_the_token(workspace, backend, make_job):
     assert not reach.available
     assert "expired" in reach.why_not
     assert workspace.token not in f"{answer}{reach}"
+
+
+def test_a_service_principal_s_secret_opens_the_workspace_and_is_told_nowhere(
+    make_workspace, opened, clean_env, tmp_path
+):
+    workspace = make_workspace()
+    clean_env.delenv("DATABRICKS_TOKEN")
+    clean_env.setenv("DATABRICKS_CLIENT_ID", "fake-client")
+    clean_env.setenv("DATABRICKS_CLIENT_SECRET", "fake-secret")
+    backend = opened(workspace)
+
+    reach = backend.reach()
+    (answer,) = backend.submit([jobs_for(backend)()])
+
+    assert reach.available, reach.why_not
+    assert answer == str(workspace.runs[0].id)
+    written = [
+        path.read_bytes()
+        for root in (tmp_path, workspace.directory)
+        for path in root.rglob("*.*")
+        if path.is_file()
+    ]
+    assert not any(b"fake-secret" in content for content in written)
+
+
+def test_credentials_that_are_not_there_are_said_in_a_sentence(tmp_path, clean_env):
+    clean_env.setenv("DATABRICKS_CONFIG_FILE", str(tmp_path / "none"))
+    backend = DatabricksBackend(DatabricksSettings(patience=1), tmp_path)
+
+    reach = backend.reach()
+
+    assert not reach.available
+    assert reach.why_not.startswith("no Databricks credentials were found in the environment and")
 
 
 # Looking and ending

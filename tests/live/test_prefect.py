@@ -11,13 +11,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
 
 import psutil
 import psycopg
 import pytest
 
+from airflows.testing.prefect_case import Case
 from airflows.testing.prefect_server import PrefectPlace, clean_environment, prefect_place
 
 ROOT = Path(__file__).parents[2]
@@ -26,11 +26,6 @@ AUTOMATION = re.search(
     r"```yaml\n(name: [^`]*?airflows\.trial\.failed[^`]*)```",
     (ROOT / "docs" / "prefect.md").read_text(encoding="utf-8"),
 )[1]
-TRAIN = {
-    "experiment_name": "prefect",
-    "compute": {"accelerator_type": "GPU_1xA10", "num_accelerators": 1},
-    "parameters": {"n": 0},
-}
 # A trial writes down that it started, waits until the gate is open, and logs its metric.
 GATED = 'echo "$AIRFLOWS_TRIAL $$" >>{directory}/started; until [ -e {directory}/gate ]; do sleep 0.1; done'
 LOG_LOSS = """
@@ -49,64 +44,6 @@ def prefect(tmp_path_factory) -> Iterator[PrefectPlace]:
     """A server and a worker with this repository's deployments."""
     with prefect_place(tmp_path_factory.mktemp("prefect"), ROOT) as place:
         yield place
-
-
-class Case:
-    """A sweep of one test, in a directory of its own."""
-
-    def __init__(self, place: PrefectPlace, directory: Path) -> None:
-        self.place = place
-        self.directory = directory
-
-    def sweep(self, name: str, trials: int, command: str, **fields) -> dict:
-        """Return a sweep.yaml's mapping; `{directory}` in the command is the test's."""
-        base = {**TRAIN, "command": command.replace("{directory}", str(self.directory))}
-        return {
-            "name": name,
-            "base": base,
-            "space": {"parameters.n": list(range(trials))},
-            "tracking": {"uri": "none"},
-            "retry": {"max": 0},
-            **fields,
-        }
-
-    def started(self) -> list[str]:
-        """Return the trials whose command began, in that order, each as often as it did."""
-        path = self.directory / "started"
-        return [line.split()[0] for line in path.read_text().splitlines()] if path.exists() else []
-
-    def pids(self) -> list[int]:
-        return [int(line.split()[1]) for line in (self.directory / "started").read_text().splitlines()]
-
-    def open_gate(self) -> None:
-        (self.directory / "gate").touch()
-
-    def rows(self, statement: str, *values) -> list[tuple]:
-        """Ask the ledger."""
-        path = Path(self.place.environment["AIRFLOWS_HOME"], "ledger.db")
-        with contextlib.closing(sqlite3.connect(path)) as ledger:
-            return ledger.execute(statement, values).fetchall()
-
-    def sweeps(self, name: str) -> list[tuple[str, str, str]]:
-        """Return (id, state, instance) of the sweeps of a name, the oldest first."""
-        return self.rows("SELECT id, state, instance FROM sweeps WHERE name = ? ORDER BY created_at", name)
-
-    def states(self, name: str) -> Counter:
-        query = "SELECT t.state FROM trials t JOIN sweeps s ON s.id = t.sweep WHERE s.name = ?"
-        return Counter(state for (state,) in self.rows(query, name))
-
-    def driver(self, name: str) -> int:
-        """Return the process that drives the sweep."""
-        ((owner,),) = self.rows("SELECT lease_owner FROM sweeps WHERE name = ?", name)
-        return json.loads(owner)["pid"] if owner else 0
-
-    def instance_of(self, run: str) -> str:
-        """Return a flow run's scheduled time as the ledger keeps it."""
-        at = datetime.fromisoformat(self.place.flow_run(run)["expected_start_time"])
-        return f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z"
-
-    def wait_until_started(self, count: int) -> None:
-        self.place.wait_for(lambda: len(self.started()) >= count, f"{count} trials to start")
 
 
 @pytest.fixture
@@ -286,6 +223,26 @@ def test_cancelling_the_flow_run_cancels_the_trials_everywhere(case):
         ).fetchall()
     assert set(runs) == {("KILLED", "cancelled")}
     assert len(runs) >= 3
+
+
+def test_the_promote_flow_moves_the_alias_to_the_winner_and_says_why(case):
+    prefect = case.place
+    script = case.directory / "train.py"
+    script.write_text(
+        f"{LOG_LOSS}MlflowClient().log_text(os.environ['MLFLOW_RUN_ID'], 'flavors: {{}}', 'model/MLmodel')"
+    )
+    tree = case.sweep("promoted", 2, f"{sys.executable} {script}")
+    del tree["tracking"]
+    tree["objective"] = {"metric": "loss", "goal": "minimize"}
+    run = prefect.run("promote/promote", sweep=tree, model="net")
+    assert prefect.ended(run)["state_type"] == "COMPLETED"
+    said = "net@champion points at version 1 now. Nothing has the alias yet."
+    assert prefect.artifacts(run)["net-champion"]["data"] == said
+    ((sweep, *_),) = case.sweeps("promoted")
+    again = prefect.run("promote/promote", sweep=sweep, model="net")
+    assert prefect.ended(again)["state_type"] == "COMPLETED"
+    said = "net@champion stays at version 1. It points at the winner already."
+    assert prefect.artifacts(again)["net-champion"]["data"] == said
 
 
 def test_five_failed_trials_may_cancel_the_sweep_by_an_automation(case):

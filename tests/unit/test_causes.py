@@ -17,8 +17,8 @@ def attempt(number, at=0, reason="error", signature="error: ValueError: N", **ch
     return AttemptRow(**(fields | {"handle": f"h{number}", "message": "ValueError: 3"} | changes))
 
 
-def succeeded(number):
-    return attempt(number, reason="", signature="", state="succeeded")
+def succeeded(number, at=0, **changes):
+    return attempt(number, at, "", "", state="succeeded", **changes)
 
 
 def trial(number, state=State.FAILED, **overrides):
@@ -47,6 +47,30 @@ def test_the_values_that_all_of_them_share_and_no_other_are_told():
     ]
     (cause,) = causes(SWEEP, attempts, trials)
     assert cause.condition == "parameters.batch = 64"
+
+
+def test_a_host_that_all_of_them_ran_on_is_named():
+    trials = [trial(n, State.FAILED if n % 4 == 1 else State.SUCCEEDED, lr=n / 10) for n in range(24)]
+    attempts = [
+        attempt(n, host="gpu-7") if n % 4 == 1 else succeeded(n, host=f"gpu-{n % 4}") for n in range(24)
+    ]
+    (cause,) = causes(SWEEP, attempts, trials)
+    assert cause.condition == "host = gpu-7"
+
+
+def test_a_trial_that_went_on_elsewhere_failed_where_it_failed():
+    trials = [trial(n, State.SUCCEEDED, lr=n / 10) for n in range(12)]
+    rescued = [each for n in range(6) for each in (attempt(n, host="gpu-7"), succeeded(n, 1, host="gpu-1"))]
+    attempts = [*rescued, *(succeeded(n, host="gpu-2") for n in range(6, 12))]
+    (cause,) = causes(SWEEP, attempts, trials)
+    assert cause.condition == "host = gpu-7"
+
+
+def test_where_all_ran_in_one_place_no_host_is_told():
+    trials = [trial(n, State.FAILED if n < 12 else State.SUCCEEDED, lr=n % 5) for n in range(24)]
+    attempts = [attempt(n, host="vm") if n < 12 else succeeded(n, host="vm") for n in range(24)]
+    (cause,) = causes(SWEEP, attempts, trials)
+    assert cause.condition == ""
 
 
 def test_trials_that_never_ended_tell_nothing():

@@ -47,6 +47,7 @@ def results(*ranked: dict, unranked=(), **changes) -> dict:
         "unranked": [{"trial": f"lr-7f3a9c/{n}", "number": n, "reason": why} for n, why in unranked],
         "pareto": None,
         "causes": [],
+        "code": [],
         **changes,
     }
 
@@ -64,6 +65,9 @@ def sweep(**changes) -> dict:
         "backend": "local",
         "driver": None,
         "accelerator_hours": {"useful": 1.5, "lost": 0.25},
+        "queue_s": 60.0,
+        "run_s": 6300.0,
+        "forecast": None,
         "tracking_uri": "none",
         "experiment_id": None,
         "parent_run_id": None,

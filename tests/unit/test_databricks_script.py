@@ -7,12 +7,17 @@ import sys
 import pytest
 import yaml
 
-from airflows.backends.databricks.script import RESUMING, parameters_in, trial_script
+from airflows.backends.databricks.script import RESUMING, SCRATCH, parameters_in, trial_script
 
 
 def run(script, cwd, **env):
     done = subprocess.run(
-        ["bash", "-c", script], cwd=cwd, env={"PATH": "/usr/bin:/bin", **env}, capture_output=True, text=True
+        ["bash", "-c", script],
+        cwd=cwd,
+        env={"PATH": "/usr/bin:/bin", **env},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
@@ -30,7 +35,7 @@ def test_variables_are_what_they_were_however_odd(tmp_path):
 def test_parameters_reach_the_command_whole(tmp_path, text):
     script = trial_script('cat "$HYPERPARAMETERS_PATH"', {}, parameters=text)
 
-    shown = "\n".join(run(script, tmp_path))
+    shown = "".join(f"{line}\n" for line in run(script, tmp_path))
 
     assert yaml.safe_load(shown) == yaml.safe_load(text)
     assert yaml.safe_load(parameters_in(script)) == yaml.safe_load(text)
@@ -41,7 +46,7 @@ def test_a_script_without_parameters_has_none():
 
 
 def test_the_command_is_strict(tmp_path):
-    done = subprocess.run(["bash", "-c", trial_script("false; true", {})], cwd=tmp_path)
+    done = subprocess.run(["bash", "-c", trial_script("false; true", {})], cwd=tmp_path, check=False)
 
     assert done.returncode != 0
 
@@ -70,6 +75,17 @@ def test_a_directory_without_checkpoints_is_made_and_nothing_is_resumed(tmp_path
     # No Python is needed for that.
     assert run(script, tmp_path) == ["<>"]
     assert checkpoints.is_dir()
+
+
+def test_what_a_lost_disk_held_is_not_looked_for():
+    kept, lost = (
+        trial_script("true", {"AIRFLOWS_CHECKPOINT_DIR": f"{root}/lr/0"})
+        for root in ("/Volumes/a/b/c", SCRATCH)
+    )
+
+    assert "mkdir" in kept
+    assert "mkdir" in lost
+    assert len(kept) > 5 * len(lost)
 
 
 def test_a_machine_without_python_runs_the_command_all_the_same(tmp_path):

@@ -10,6 +10,7 @@ from airflows.errors import SpecError
 from airflows.ledger import AttemptRow, EventRow, SweepRow, SweepState, Wish
 from airflows.objective import Objective
 from airflows.ranking import Aim, Scored, rank
+from airflows.report.accounting import Spent
 from airflows.trial import Handle, Reason, State, Trial
 
 NOON = 1_700_000_000.0
@@ -184,15 +185,16 @@ def test_equal_causes_are_one_with_their_count():
     assert causes[0]["example"] == "lr-7f3a9c/0.0"
 
 
-def test_accelerator_hours_are_useful_when_the_attempt_succeeded():
-    seconds = {"succeeded": 3600.0, "stopped": 1800.0, "failed": 7200.0, "cancelled": 3600.0}
-    shown = documents.sweep_details({}, results([0.1]), [], seconds)
+def test_a_sweep_shows_what_it_has_cost():
+    spent = Spent(queue_s=10.0, run_s=20.0, useful_s=5400.0, lost_s=10800.0)
+    shown = documents.sweep_details({}, results([0.1]), [], spent)
     assert shown["accelerator_hours"] == {"useful": 1.5, "lost": 3.0}
+    assert (shown["queue_s"], shown["run_s"]) == (10.0, 20.0)
 
 
 def test_a_sweep_shows_no_password():
     spec = {"tracking": {"uri": "http://me:secret@host"}}
-    shown = documents.sweep_details(spec, results([0.1], tracking_uri="http://me:secret@host"), [], {})
+    shown = documents.sweep_details(spec, results([0.1], tracking_uri="http://me:secret@host"), [], Spent())
     assert "secret" not in documents.to_json(shown)
 
 

@@ -161,3 +161,31 @@ def test_a_trial_without_a_run_is_closed_without_asking_for_it(scoring, tracker,
 
     assert numbers(ledger) == [0]
     assert tracker.runs == {}
+
+
+# How far a trial is
+
+
+def test_the_last_step_of_a_trial_is_that_of_its_metric(scoring):
+    assert scoring.latest_step(ended(0, State.RUNNING)) == 0
+    assert scoring.latest_step(ended(5, State.RUNNING)) == -1
+    assert scoring.latest_step(ended(0, State.RUNNING, run_id="")) == -1
+
+
+def test_an_mlflow_that_is_silent_knows_of_no_step(scoring, tracker):
+    tracker.away = True
+    assert scoring.latest_step(ended(0, State.RUNNING)) == -1
+
+
+def test_without_an_objective_nobody_is_asked(tracker):
+    assert Scoring(tracker, [], lambda _trial: []).latest_step(ended(0)) == -1
+    assert not tracker.asked
+
+
+def test_a_run_that_had_to_be_changed_says_so_in_mlflow(tracker, ledger, monkeypatch):
+    closed = []
+    monkeypatch.setattr(tracker, "close", closed.extend)
+    scoring = Scoring(tracker, [LOSS], lambda _trial: [], lambda trial: f"changed {trial.number}")
+    scoring.take_over([ended(0), ended(1, State.FAILED, message="no"), ended(2, State.CANCELLED)])
+    scoring.work(ledger, LEASE, NOW, idle=False)
+    assert [run.message for run in closed] == ["changed 0", "no", ""]

@@ -1,6 +1,7 @@
 """The Slurm backend with commands that say what the test wants: what it asks, notes, lists and refuses."""
 
 from pathlib import Path
+from socket import gethostname
 
 import pytest
 
@@ -99,14 +100,14 @@ def test_a_queue_that_is_full_now_is_no_reason_to_refuse_a_sweep(say, tmp_path):
 
 
 def test_a_root_on_a_disk_of_this_machine_is_said_where_other_machines_run(say, tmp_path):
-    say("sinfo", "node2.example.org\nlocalhost\n")
+    say("sinfo", "n2 node2.example.org\nn1 localhost\n")
 
     (note,) = backend(tmp_path).check(decode(BASE))
 
-    assert "the nodes (node2.example.org) must see it" in note
+    assert "the nodes (n2) must see it" in note
 
 
-@pytest.mark.parametrize("nodes", ["localhost\n", "127.0.0.1\n", ""])
+@pytest.mark.parametrize("nodes", ["n1 localhost\n", "n1 127.0.0.1\n", f"{gethostname()} 10.1.2.3\n", ""])
 def test_nothing_is_said_of_the_root_where_the_cluster_is_this_machine(say, tmp_path, nodes):
     say("sinfo", nodes)
 
@@ -114,7 +115,7 @@ def test_nothing_is_said_of_the_root_where_the_cluster_is_this_machine(say, tmp_
 
 
 def test_nothing_is_said_of_a_root_on_a_network_file_system(say, tmp_path, monkeypatch):
-    say("sinfo", "node2\n")
+    say("sinfo", "node2 node2\n")
     monkeypatch.setattr(module, "is_on_network", lambda _: True)
 
     assert backend(tmp_path).check(decode(BASE)) == ()

@@ -422,7 +422,7 @@ def test_a_bad_end_is_told_once_and_then_waited_for(site):
 
 def test_looks_become_rare_where_nothing_changes_and_many_run():
     assert [interval_s(since) for since in (0, 10, 100, 10_000)] == [1, 1, 10, 60]
-    assert interval_s(0, 1000) == 5
+    assert interval_s(0, 1000) == 10
 
 
 def test_a_lost_answer_is_found_by_the_name_and_a_second_array_is_cancelled(site):

@@ -278,11 +278,9 @@ def test_tags_are_text():
         ({"search": {"warm_start": ["old"]}}, "search.warm_start"),
         ({"stop": {"method": "asha", "min_steps": 100, "reduction": 3}}, "Early stopping by asha"),
         ({"stop": {"method": "threshold", "worse_than": 1.0}}, "Early stopping by threshold"),
-        ({"retry": {"on_out_of_memory": {"parameters.lr": 1}}}, "retry.on_out_of_memory"),
         ({"pack": 2}, "pack"),
         ({"backend": {"type": "burst", "first": "slurm", "then": "databricks"}}, "Backend burst"),
         ({"backend": "kubernetes"}, "Backend kubernetes"),
-        ({"backend": "databricks"}, "Backend databricks"),
     ],
 )
 def test_what_comes_later_is_refused_clearly(fields, words):

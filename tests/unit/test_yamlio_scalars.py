@@ -174,6 +174,8 @@ def test_pyyaml_agrees_wherever_nothing_is_in_doubt(text):
     text = text.strip()
     if doubt(text) is not None or not text or text[0] == "-" or ": " in text or text.endswith(":"):
         return
+    if text.split(" ")[0] == "...":  # the end of a document
+        return
     value = resolve(text)
     theirs = yaml.safe_load(text)
     # PyYAML takes 1e3, 1.e3 and +.5 for text; YAML 1.2 and Go do not.

@@ -17,6 +17,7 @@ from airflows.backends.databricks.finding import Finder, token_in
 from airflows.backends.databricks.logs import LogReader
 from airflows.backends.databricks.preparing import Preparation
 from airflows.backends.databricks.remote import remote_run, story
+from airflows.backends.databricks.script import SCRATCH
 from airflows.backends.databricks.settings import DatabricksSettings
 from airflows.backends.databricks.states import Run
 from airflows.backends.databricks.submitting import Submitter
@@ -29,7 +30,6 @@ from airflows.trial import Handle
 
 _BATCH = 20
 _SOON_S = 5.0
-_SCRATCH = "/tmp/airflows-checkpoints"  # noqa: S108 - on the node, where nobody else is
 
 
 class DatabricksBackend:
@@ -89,7 +89,7 @@ class DatabricksBackend:
     def checkpoint_root(self) -> Path:
         """Where the nodes keep checkpoints: a volume, else the machine's own disk, which is lost with it."""
         volume = self._settings.volume
-        return Path(_SCRATCH if volume is None else f"{volume.rstrip('/')}/checkpoints")
+        return Path(SCRATCH if volume is None else f"{volume.rstrip('/')}/checkpoints")
 
     def newest_checkpoint(self, directory: str, pattern: str) -> tuple[str, int] | None:
         """Return (path, step) of the newest complete checkpoint in a volume; None elsewhere."""

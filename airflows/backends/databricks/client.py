@@ -264,7 +264,10 @@ def _translated(exc: Exception) -> Exception:
 
 def _no_credentials(exc: Exception, profile: str | None) -> BackendUnavailableError:
     where = f"profile {profile}" if profile else "the environment and ~/.databrickscfg"
-    message = f"no Databricks credentials were found in {where}: {_sentence(str(exc))}"
+    said = str(exc)
+    # The SDK's longest way of saying that there are none.
+    why = "." if said.startswith("default auth: cannot configure") else f": {_sentence(said)}"
+    message = f"no Databricks credentials were found in {where}{why}"
     hint = "Run `databricks auth login`, name a profile (-p), or set DATABRICKS_HOST and DATABRICKS_TOKEN."
     return BackendUnavailableError(message, hint=hint)
 

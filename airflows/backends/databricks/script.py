@@ -18,14 +18,19 @@ from airflows import checkpoints
 RESUMING = "airflows: resuming from "
 """Begins the line of the log that tells which checkpoint an attempt starts from."""
 
+SCRATCH = "/tmp/airflows-checkpoints"  # noqa: S108 - on the node, where nobody else is
+"""Where checkpoints go when no volume is named: no later attempt finds anything there."""
+
 _HEAD = """\
 # Written by airflows: what this trial has of its own; its command follows.
 set -euo pipefail
 """
-_RESUME = """\
+_MAKE = """\
 mkdir -p "$AIRFLOWS_CHECKPOINT_DIR" 2>/dev/null || :
+"""
+_RESUME = """\
 if [ -n "$(ls -A "$AIRFLOWS_CHECKPOINT_DIR" 2>/dev/null)" ]; then
-af_python=$(command -v python3 || command -v python)
+af_python=$(command -v python3 || command -v python) || :
 AIRFLOWS_RESUME_FROM=$("$af_python" - "$AIRFLOWS_CHECKPOINT_DIR" {pattern} <<'{mark}'
 {program}
 {mark}
@@ -60,7 +65,10 @@ def trial_script(
     parts = [_HEAD]
     parts += [f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()]
     parts.append("export AIRFLOWS_RESUME_FROM=\n")
-    if variables.get("AIRFLOWS_CHECKPOINT_DIR"):
+    directory = variables.get("AIRFLOWS_CHECKPOINT_DIR", "")
+    if directory:
+        parts.append(_MAKE)
+    if directory and not directory.startswith(SCRATCH):
         program = _checkpoints().rstrip("\n")
         parts.append(
             _RESUME.format(

@@ -213,7 +213,7 @@ def _ending(run: Run, newest: Run) -> tuple[int | None, str, str]:
         return 0, "", ""
     said = f"Databricks says {word_of(run)}{f': {message}' if message else ''}"
     if result == "TIMEDOUT" or (result == "CANCELED" and word_of(newest) == "TIMEDOUT"):
-        return None, "TIMEDOUT", ""
+        return None, "TIMEDOUT", message
     if result == "CANCELED":
         return None, "CANCELLED", said
     if result in _NOT_RUN or (not result and life in _NOT_RUN):

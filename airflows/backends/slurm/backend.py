@@ -180,10 +180,11 @@ class SlurmBackend:
         if is_on_network(self._root):
             return
         try:
-            answer = self._commands.ask("sinfo", "-h", "-o", "%o")
+            answer = self._commands.ask("sinfo", "-h", "-o", "%n %o")
         except BackendUnavailableError:
             return
-        others = sorted(name for name in set(answer.out.split()) if not _is_this_machine(name))
+        nodes = {line.split()[0]: line.split() for line in answer.out.splitlines() if line.strip()}
+        others = sorted(name for name, names in nodes.items() if not any(map(_is_this_machine, names)))
         if others:
             shown = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")  # noqa: PLR2004
             yield (

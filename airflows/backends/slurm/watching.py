@@ -26,7 +26,7 @@ LOST_AFTER_S = 120.0
 _ACCOUNTS_EVERY_S = 5.0
 _MOST_KEPT = 100_000
 _SHORTEST_S, _LONGEST_S, _SHARE = 1.0, 60.0, 0.1
-_EACH_RUN_S = 0.005
+_EACH_RUN_S = 0.01
 
 
 def interval_s(since_change_s: float, runs: int = 0) -> float:

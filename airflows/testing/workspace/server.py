@@ -105,6 +105,12 @@ class _Connection(BaseHTTPRequestHandler):
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = _serve  # noqa: N815 - names of the base class
 
+    def finish(self) -> None:
+        """Let go of the connection, also of one whose client went away amid the answer."""
+        with contextlib.suppress(OSError):
+            super().finish()
+        self.rfile.close()
+
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
         """Keep silent; requests are recorded."""
 

@@ -88,8 +88,10 @@ def submission_of(body: Mapping[str, Any], nth: int, user: str, launches: Launch
     parameters, env = (
         launches.read(f"{beside}/{name}") for name in ("hyperparameters.yaml", "env_vars.json")
     )
-    script = launches.read(deployment.get("command_path", "")) or b""
-    parameters = parameters or parameters_in(script.decode("utf-8", "replace")).encode()
+    path = deployment.get("command_path", "")
+    if path and not parameters:
+        script = launches.read(path) or b""
+        parameters = parameters_in(script.decode("utf-8", "replace")).encode()
     return Submission(
         nth=nth,
         run_name=str(body.get("run_name", "Untitled")),

@@ -1,0 +1,61 @@
+"""What a sweep has cost and how far it will come within its limits, as `get` and `watch` tell it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from airflows.report.accounting import Standing, forecast
+from airflows.times import human_duration
+
+if TYPE_CHECKING:
+    from airflows.engine.results import SweepResults
+    from airflows.ledger import Ledger, SweepRow
+
+
+def forecast_of(
+    ledger: Ledger, row: SweepRow, results: SweepResults, now: float | None = None
+) -> dict[str, Any] | None:
+    """Return how far a sweep comes at this pace; None when it has ended, or when nothing is known."""
+    if row.ended_at is not None or row.total is None:
+        return None
+    began = row.resumed_at or row.created_at
+    standing = Standing(
+        ended=sum(count for state, count in results.counts.items() if state.is_final),
+        total=row.total,
+        elapsed_s=(time.time() if now is None else now) - began,
+        ended_since=ledger.ended_since(row.id, began),
+        accelerator_s=sum(ledger.accelerator_seconds(row.id).values()),
+    )
+    limits = results.sweep.spec.limits
+    hours = limits.accelerator_hours
+    found = forecast(
+        standing,
+        {
+            "limits.wall_time": limits.wall_time_s,
+            "limits.accelerator_hours": None if hours is None else hours * 3600,
+        },
+    )
+    return None if found is None else found.to_dict()
+
+
+def forecast_text(document: Mapping[str, Any] | None) -> str:
+    """Return `at this pace 143 of 200 within limits.wall_time`, empty where nothing is known."""
+    if document is None:
+        return ""
+    if document["limit"] is None:
+        return f"at this pace all {document['total']} in about {human_duration(document['left_s'])}"
+    return f"at this pace {document['trials']} of {document['total']} within {document['limit']}"
+
+
+def cost_fields(document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return what a sweep, a trial or an attempt has cost, as names and texts; none when it never ran."""
+    hours = document["accelerator_hours"]
+    waited, ran = document["queue_s"], document["run_s"]
+    if not (waited or ran):
+        return []
+    return [
+        ("time", f"{human_duration(waited)} in queues, {human_duration(ran)} running"),
+        ("accelerator-hours", f"{hours['useful']:.3g} useful, {hours['lost']:.3g} lost"),
+    ]
