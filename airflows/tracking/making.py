@@ -5,7 +5,6 @@ MLflow with all its packages holds 220 MB, which the driver need not carry throu
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 from sqlalchemy import event
 
+from airflows.tracking.embedded import put_in_place, unmade
 from airflows.tracking.uris import sqlite_uri
 
 
@@ -23,18 +23,14 @@ def make(path: Path, artifacts: Path) -> None:
         path: the SQLite file.
         artifacts: directory of the artifacts of experiments made without a place of their own.
     """
-    made = path.with_name(f"{path.name}.new")
-    for suffix in ("", "-journal", "-wal", "-shm"):
-        made.with_name(made.name + suffix).unlink(missing_ok=True)
+    made = unmade(path)
     uri = sqlite_uri(made)
     engine = SqlAlchemyStore._get_or_create_engine(uri)  # noqa: SLF001 - before the store uses it
     event.listen(engine, "connect", _on_connect)
     engine.dispose()
     SqlAlchemyStore(uri, str(artifacts))  # type: ignore[no-untyped-call]
     engine.dispose()
-    with made.open("rb+") as file:
-        os.fsync(file.fileno())
-    made.replace(path)
+    put_in_place(made, path)
 
 
 def _on_connect(connection: Any, _record: Any) -> None:

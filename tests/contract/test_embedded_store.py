@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -19,6 +20,7 @@ from airflows.tracking import (
     SweepRun,
     TrackingRefusedError,
     TrialRun,
+    embedded,
     open_tracker,
 )
 from airflows.tracking.loading import load
@@ -78,6 +80,32 @@ OPEN = "import sys; from pathlib import Path; from airflows.tracking import *; t
 def test_making_and_using_it_says_nothing(tmp_path):
     done = python(OPEN, str(tmp_path / "new" / "home"))
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_the_tables_kept_here_are_those_that_mlflow_makes(tmp_path):
+    open_tracker(None, tmp_path, environment={})
+    load("airflows.tracking.making").make(tmp_path / "theirs.db", tmp_path / "mlartifacts")
+    ours, theirs = content(tmp_path / "mlflow.db"), content(tmp_path / "theirs.db")
+    assert len(ours) > 100
+    assert ours == theirs
+
+
+def content(path: Path) -> list[list[str]]:
+    """Every statement that makes the database, without times, sorted with their parts: these come in any order."""
+    connection = sqlite3.connect(path)
+    try:
+        return sorted(
+            sorted(re.split(r",?\s*\n\s*", re.sub(r"\b\d{13}\b", "TIME", line)))
+            for line in connection.iterdump()
+        )
+    finally:
+        connection.close()
+
+
+def test_an_mlflow_whose_tables_are_not_kept_here_makes_them_itself(tmp_path, monkeypatch):
+    monkeypatch.setattr(embedded, "_SCHEMAS", tmp_path / "none")
+    open_tracker(None, tmp_path, environment={}).open_sweep(SweepRun("s-123456", "x"))
+    assert sorted(path.name for path in tmp_path.glob("mlflow.db.*")) == ["mlflow.db.lock"]
 
 
 def test_the_driver_does_without_mlflow_and_its_memory(tmp_path):
