@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflows import sweepfile
 from airflows.engine import operations, promotion
 from airflows.engine.observers import Observer, Snapshot
 from airflows.engine.promotion import Promotion
-from airflows.engine.results import SweepResults, gather, trials_with_overrides
-from airflows.errors import MissingExtraError
+from airflows.errors import SpecError
 from airflows.home import home_directory
-from airflows.ledger import Ledger, open_ledger
-from airflows.ranking import Group, Unranked, Winner
+from airflows.ledger import open_ledger
+from airflows.results import Results, TrialRecord, results_of
 from airflows.sweepfile import LoadedSweep
+from airflows.trial import FAILURE_CLASSES
 from airflows.vetting import validate_points
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = [
     "Observer",
@@ -130,95 +126,6 @@ def load_sweep(
     return Sweep.of(sweepfile.load_sweep(Path(path), sets=sets, overrides=overrides, backend=backend))
 
 
-@dataclass(frozen=True, slots=True)
-class TrialRecord:
-    """One trial of the results. Times are seconds since the epoch, UTC."""
-
-    number: int
-    overrides: Mapping[str, Any]
-    replicate: int
-    state: str
-    reason: str
-    message: str
-    attempts: int
-    value: float | None
-    value_step: int | None
-    mlflow_run_id: str | None
-    started_at: float | None
-    ended_at: float | None
-
-
-class Results:
-    """What came out of a sweep, finished or not; a snapshot.
-
-    Example:
-        >>> results = run(sweep)  # doctest: +SKIP
-        >>> results.best.group.overrides  # doctest: +SKIP
-        {'parameters.lr': 0.1}
-    """
-
-    def __init__(self, gathered: SweepResults, trials: Sequence[TrialRecord]) -> None:
-        self._gathered = gathered
-        self._trials = tuple(trials)
-
-    @property
-    def sweep(self) -> str:
-        """The sweep's id."""
-        return self._gathered.row.id
-
-    @property
-    def state(self) -> str:
-        """`running`, `succeeded`, `failed`, `stopped` or `cancelled`."""
-        return self._gathered.row.state.value
-
-    @property
-    def message(self) -> str:
-        """One sentence about how it ended, empty when there is nothing to say."""
-        return self._gathered.row.message
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether every trial is final and its metric was read."""
-        return self._gathered.complete
-
-    @property
-    def best(self) -> Winner | None:
-        """The winner, None when nothing is ranked."""
-        return None if self._gathered.ranking is None else self._gathered.ranking.winner
-
-    @property
-    def ranked(self) -> tuple[Group, ...]:
-        """Groups of replicates, best first; empty without an objective."""
-        return () if self._gathered.ranking is None else self._gathered.ranking.ranked
-
-    @property
-    def unranked(self) -> tuple[Unranked, ...]:
-        """Trials that are not ranked, each with why."""
-        return () if self._gathered.ranking is None else self._gathered.ranking.unranked
-
-    @property
-    def trials(self) -> tuple[TrialRecord, ...]:
-        """Every trial created so far, by number."""
-        return self._trials
-
-    def to_dataframe(self) -> pd.DataFrame:
-        """Return one row per trial; overrides are columns under their dotted keys.
-
-        Raises:
-            MissingExtraError: pandas is not installed.
-        """
-        try:
-            import pandas as pd  # noqa: PLC0415
-        except ModuleNotFoundError as exc:
-            message = "to_dataframe() needs pandas, which is not installed."
-            raise MissingExtraError(message, hint="Run: pip install pandas") from exc
-        fields = ("number", "replicate", "state", "reason", "value", "value_step", "mlflow_run_id")
-        return pd.DataFrame([{f: getattr(t, f) for f in fields} | dict(t.overrides) for t in self._trials])
-
-    def __repr__(self) -> str:
-        return f"<Results of {self.sweep}: {self.state}, {len(self._trials)} trials>"
-
-
 def run(
     sweep: Sweep,
     *,
@@ -263,6 +170,7 @@ def resume(
     sweep: str,
     *,
     failed: bool = False,
+    classes: Collection[str] = (),
     trials: int | None = None,
     sets: Sequence[str] = (),
     observer: Observer | None = None,
@@ -273,6 +181,7 @@ def resume(
     Args:
         sweep: id, or name for the newest of that name.
         failed: try failed and cancelled trials again, with the code as it is now.
+        classes: with `failed` only trials that failed with one of these reasons, as `--class`.
         trials: new value of `search.trials`.
         sets: `KEY=VALUE` changes of what may change, as `--set`.
         observer: is told what happens.
@@ -280,6 +189,7 @@ def resume(
 
     Raises:
         NotFoundError: no such sweep.
+        SpecError: no failure is of such a class, or classes are given without `failed`.
         ConflictError: a change would make it another sweep.
         LeaseHeldError: somebody else drives it.
 
@@ -288,8 +198,22 @@ def resume(
         'succeeded'
     """
     where = home or home_directory()
-    driven = operations.resume(sweep, home=where, observer=observer, failed=failed, trials=trials, sets=sets)
+    _check_classes(classes, failed=failed)
+    driven = operations.resume(
+        sweep, home=where, observer=observer, failed=failed, classes=classes, trials=trials, sets=sets
+    )
     return attach(driven.row.id, home=where)
+
+
+def _check_classes(classes: Collection[str], *, failed: bool) -> None:
+    if classes and not failed:
+        message = "they say which of the failed trials are tried again."
+        raise SpecError(message, field="classes", hint="Say failed=True too.")
+    unknown = next((each for each in classes if each not in FAILURE_CLASSES), None)
+    if isinstance(classes, str) or unknown is not None:
+        message = f"no failure is of the class {classes if isinstance(classes, str) else unknown!r}."
+        hint = f"Give a list of some of: {', '.join(sorted(FAILURE_CLASSES))}."
+        raise SpecError(message, field="classes", hint=hint)
 
 
 def carry_on(sweep: str, *, observer: Observer | None = None, home: Path | None = None) -> Results:
@@ -370,29 +294,6 @@ def attach(sweep: str, *, home: Path | None = None) -> Results:
     """
     ledger = open_ledger(home or home_directory(), create=False)
     try:
-        return _results(ledger, sweep)
+        return results_of(ledger, sweep)
     finally:
         ledger.close()
-
-
-def _results(ledger: Ledger, sweep: str) -> Results:
-    row, _, _ = ledger.resolve(sweep)
-    gathered = gather(ledger, row)
-    trials = [
-        TrialRecord(
-            number=trial.number,
-            overrides=overrides,
-            replicate=trial.replicate,
-            state=trial.state.value,
-            reason=trial.reason.value,
-            message=trial.message,
-            attempts=trial.attempt + (trial.claimed_at is not None),
-            value=trial.value,
-            value_step=trial.value_step,
-            mlflow_run_id=trial.run_id or None,
-            started_at=trial.started_at,
-            ended_at=trial.ended_at,
-        )
-        for trial, overrides in trials_with_overrides(ledger, row)
-    ]
-    return Results(gathered, trials)

@@ -15,6 +15,7 @@ from airflows.yamlio import Notice
 FREE_FORM = ("parameters", "env_variables", "secrets")
 OURS: Mapping[str, str] = {
     "experiment_name": "each value would make an MLflow experiment of its own; see tracking.experiment",
+    "mlflow_experiment_directory": "the runs of a sweep are in one MLflow experiment",
     "mlflow_run_name": "each attempt's run is named after it",
     "idempotency_token": "each attempt has its own",
     "permissions": "they are the same for a whole sweep",

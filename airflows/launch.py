@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from airflows.trial import Trial
 from airflows.yamlio import dump
 
 _CODE_FILE = "code.json"
+_IN_VOLUME = re.compile(r"/Volumes/[^/]+/[^/]+/[^/]+")
 _NO_VALUES: Mapping[str, Any] = {}
 
 
@@ -344,9 +346,9 @@ class Launcher:
 
 def _checkpoint_dir(text: str, directory: Path, *, uploads: bool) -> Path:
     path = directory / Path(text).expanduser()
-    if uploads and not text.startswith("/Volumes/"):
+    if uploads and not _IN_VOLUME.match(text):
         message = f"{text} is no path that the runs of this backend can see."
-        raise SpecError(message, field="checkpoint.dir", hint="Name one under /Volumes/.")
+        raise SpecError(message, field="checkpoint.dir", hint="Name one in /Volumes/CATALOG/SCHEMA/VOLUME.")
     return path
 
 

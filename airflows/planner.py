@@ -96,9 +96,9 @@ class Rules:
         limits: of the sweep.
         retry: of the sweep.
         since: nothing that an earlier driver sends is sent later than this, seconds since the epoch.
-        settle_s: seconds after a claim, and after `since`, before a run that cannot be found may be
-            submitted again.
-        idempotent: submitting again is safe at once.
+        settle_s: seconds after a claim, and after `since`, before a run that cannot be found counts as
+            never submitted.
+        idempotent: submitting again is safe before that.
         backend: the backend's name, written with each attempt.
         queue: most trials in flight on a backend that queues by itself and is given them whole, so that they
             run to their ends with no driver alive; 0 where it does not.
@@ -204,18 +204,19 @@ def _follow_submission(view: View, trial: Trial, seen: Sighting, made: Plan) -> 
         known = {"run_id": seen.run_id or trial.run_id}
         accepted = Event(EventKind.ACCEPTED, view.now, facts={"handle": seen.handle}, changes=known)
         made.events.append((trial, accepted))
-    elif seen.absent and _is_settled(view, trial):
-        if view.wish is Wish.RUN and not view.halted and trial.number not in view.cancels:
+    elif seen.absent:
+        is_settled = _is_settled(view, trial)
+        is_wanted = view.wish is Wish.RUN and not view.halted and trial.number not in view.cancels
+        if is_wanted and (is_settled or view.rules.idempotent):
             made.events.append((trial, Event(EventKind.RECLAIMED, view.now)))
             made.resubmits.append(trial)
-        else:
+        elif is_settled:
             made.events.append((trial, Event(EventKind.UNSENT, view.now, Reason.UNSENT)))
 
 
 def _is_settled(view: View, trial: Trial) -> bool:
     """Whether a submission that `find` does not know can no longer be on its way."""
-    rules = view.rules
-    return rules.idempotent or view.now >= max(trial.claimed_at or 0.0, rules.since) + rules.settle_s
+    return view.now >= max(trial.claimed_at or 0.0, view.rules.since) + view.rules.settle_s
 
 
 def _next_event(view: View, trial: Trial, seen: Sighting) -> Event | None:

@@ -22,15 +22,17 @@ class RetryPolicy:
         max_without_progress: failures of the place in a row while the checkpoint stands still.
         wait_s: seconds before the first retry; doubled each time, at most ten minutes.
         relieves: a trial that ran out of memory would be tried again with other values.
+        is_final: no failure of any kind is followed by another attempt, whatever the trial's progress.
     """
 
     max: int
     max_without_progress: int
     wait_s: float
     relieves: bool = False
+    is_final: bool = False
 
 
-NO_RETRIES = RetryPolicy(max=0, max_without_progress=0, wait_s=0.0)
+NO_RETRIES = RetryPolicy(max=0, max_without_progress=0, wait_s=0.0, is_final=True)
 """Where whoever runs the attempts tries again by itself."""
 
 
@@ -106,6 +108,8 @@ def _count(trial: Trial, verdict: Verdict, *, advanced: bool) -> Trial:
 
 
 def _why_not(trial: Trial, counted: Trial, verdict: Verdict, policy: RetryPolicy, *, advanced: bool) -> str:
+    if policy.is_final:
+        return "not tried again here: retries are left to the service"
     why = ""
     match verdict.reason:
         case Reason.INVALID | Reason.CODE_DAMAGED:

@@ -4,11 +4,11 @@ from typing import Any
 
 from prefect import flow
 
-from airflows.flowruns import take_over
+from airflows.flowruns import AtOnce, take_over
 
 
 @flow(name="janitor")
-async def janitor(at_once: int = 4) -> Any:
+async def janitor(at_once: AtOnce = 4) -> Any:
     """Drive on every sweep that is wanted but that nobody drives any more, and report what became of it.
 
     Args:

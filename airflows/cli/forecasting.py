@@ -22,7 +22,8 @@ def forecast_of(
         return None
     began = row.resumed_at or row.created_at
     standing = Standing(
-        ended=sum(count for state, count in results.counts.items() if state.is_final),
+        # Not those of the results, which may be some seconds old: all figures must be of one moment.
+        ended=sum(count for state, count in ledger.counts(row.id).items() if state.is_final),
         total=row.total,
         elapsed_s=(time.time() if now is None else now) - began,
         ended_since=ledger.ended_since(row.id, began),

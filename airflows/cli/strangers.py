@@ -75,13 +75,15 @@ def logs(session: Session, text: str, home: Path, wanted: tuple[int, int | None,
             session.record({"run": text, "attempt": attempt, "node": node, "line": line})
         else:
             session.text(line)
-    return _status(backend, handle)
+    return FAILED if _has_failed(backend, handle) else SUCCEEDED
 
 
-def _status(backend: Backend, handle: Handle) -> int:
+def _has_failed(backend: Knowing, handle: Handle) -> bool:
     seen = backend.poll([handle]).get(handle)
-    has_failed = seen is not None and seen.phase is Phase.ENDED and (seen.exit_code != 0 or bool(seen.word))
-    return FAILED if has_failed else SUCCEEDED
+    if seen is None:
+        # It has ended, but is not observed while an MLflow run may still be told, which it need not have.
+        return backend.describe(handle).get("status") != "SUCCESS"
+    return seen.phase is Phase.ENDED and (seen.exit_code != 0 or bool(seen.word))
 
 
 def cancel(

@@ -14,7 +14,7 @@ from airflows.engine.lookout import back_off
 from airflows.engine.observers import Observer
 from airflows.engine.roster import Roster
 from airflows.engine.scoring import PATIENCE_S, Scoring
-from airflows.engine.site import Site, limits_of, retry_of
+from airflows.engine.site import Site, limits_of, require_host, retry_of
 from airflows.engine.source import PointSource, Replicates, open_overrides
 from airflows.engine.submission import Submission
 from airflows.errors import AirflowsError, TrackingUnavailableError
@@ -72,6 +72,7 @@ class Drive:
 
         Raises:
             LeaseHeldError: somebody else drives it.
+            BackendUnavailableError: its trials are processes of another machine.
             LeaseLostError: somebody else took over in the middle.
             TrackingUnavailableError: MLflow was away for long and nothing else was left to do.
         """
@@ -80,6 +81,7 @@ class Drive:
         try:
             row = ledger.sweep(sweep)
             if row.ended_at is None:
+                require_host(ledger, row, now=self.clock())
                 self._drive(row, lease)
         finally:
             ledger.release(lease)

@@ -16,7 +16,7 @@ from airflows.engine.drive import Drive
 from airflows.engine.driver import LEASE_TTL_S
 from airflows.engine.observers import Observer, Silent
 from airflows.engine.reopen import reopen
-from airflows.engine.site import Site, open_site, recorded_uri, reload
+from airflows.engine.site import Site, is_of_this_host, open_site, recorded_uri, reload, require_host
 from airflows.engine.source import Replicates, open_overrides
 from airflows.engine.start import Begun, begin, require_backend, require_same_store
 from airflows.errors import AirflowsError, BackendUnavailableError, ConflictError, LeaseHeldError, SpecError
@@ -71,7 +71,8 @@ def start(
         SpecError: something in the file is wrong.
         ConflictError: the sweep is there with other code, backend or settings.
         LeaseHeldError: somebody else drives it.
-        BackendUnavailableError: the backend cannot be used; nothing was written.
+        BackendUnavailableError: the backend cannot be used, or the trials are another machine's; nothing
+            was written.
         TrackingUnavailableError: MLflow does not answer; nothing was written, or nothing is lost.
     """
     site = open_site(loaded, home)
@@ -116,9 +117,12 @@ def resume(
         NotFoundError: no such sweep.
         ConflictError: a change that makes it another sweep.
         LeaseHeldError: somebody else drives it.
+        BackendUnavailableError: the backend cannot be used, or the trials are another machine's.
     """
     with closing(open_ledger(home, create=False)) as ledger:
         row, _, _ = ledger.resolve(sweep)
+        if backend is None or backend == row.backend:
+            require_host(ledger, row, now=time.time())
     changes = [*sets, *([] if trials is None else [f"search.trials={trials}"])]
     loaded = reload(row, tuple(changes), backend=backend)
     if loaded.definition_digest != row.definition:
@@ -157,14 +161,19 @@ def carry_on(
     Raises:
         NotFoundError: no such sweep.
         LeaseHeldError: somebody else drives it.
+        BackendUnavailableError: the backend cannot be used, or the trials are another machine's.
     """
     with closing(open_ledger(home, create=False)) as ledger:
         row, _, _ = ledger.resolve(sweep)
+        require_host(ledger, row, now=time.time())
     site = open_site(reload(row), home, row=row)
     try:
-        if row.ended_at is None:
+        if row.ended_at is None and row.wish is not Wish.STOP:
             require_backend(site)
             require_same_store(site.tracker, row)
+        elif row.ended_at is None:
+            # What is to be cancelled must not go on because MLflow is away.
+            _require_known_store(site, row)
         return _driven(site, Begun(row, is_new=False), observer, drive=True, on_begun=on_begun)
     finally:
         site.ledger.close()
@@ -173,7 +182,7 @@ def carry_on(
 def unattended(*, home: Path, now: float) -> list[SweepRow]:
     """Return the sweeps that are wanted but that nobody drives any more, the oldest first.
 
-    A sweep that a person let go of (Ctrl-C) is not among them.
+    A sweep that a person let go of (Ctrl-C) is not among them, nor one that only another machine can drive.
 
     Args:
         home: `$AIRFLOWS_HOME`.
@@ -181,7 +190,11 @@ def unattended(*, home: Path, now: float) -> list[SweepRow]:
     """
     with closing(open_ledger(home)) as ledger:
         rows = ledger.sweeps(active_only=True)
-    return [row for row in reversed(rows) if row.wish is not Wish.PAUSED and _is_left(row, now)]
+    return [
+        row
+        for row in reversed(rows)
+        if row.wish is not Wish.PAUSED and is_of_this_host(row) and _is_left(row, now)
+    ]
 
 
 def _is_left(row: SweepRow, now: float) -> bool:
@@ -190,6 +203,12 @@ def _is_left(row: SweepRow, now: float) -> bool:
         # One that was just written down is about to be driven.
         return now - (row.resumed_at or row.created_at) > LEASE_TTL_S
     return owner.is_dead() or (row.lease_until or 0.0) < now
+
+
+def _require_known_store(site: Site, row: SweepRow) -> None:
+    if row.tracking_uri and recorded_uri(row) is None:
+        # Only the environment knows its password: without it another MLflow would be told.
+        require_same_store(site.tracker, row)
 
 
 def _require_same_backend(site: Site, row: SweepRow) -> None:
@@ -309,10 +328,15 @@ def _same(value: Any, wanted: str) -> bool:
 
 
 def _carry_out(ledger: Ledger, home: Path, row: SweepRow, *, whole: bool) -> None:
-    """Drive the cancellation, or wait for the living driver to do it; give up after two minutes."""
+    """Drive the cancellation, or wait for the living driver to do it; give up after two minutes.
+
+    Raises:
+        BackendUnavailableError: it is not done yet, or only another machine can do it; the request stands.
+    """
     deadline = time.monotonic() + _CANCEL_PATIENCE_S
     why = "its driver has not carried the request out"
     while not _is_carried_out(ledger, row.id, whole=whole) and time.monotonic() < deadline:
+        require_host(ledger, ledger.sweep(row.id), now=time.time())
         try:
             why = _drive_cancels(home, row, deadline, whole=whole) or why
         except LeaseHeldError:
@@ -337,9 +361,7 @@ def _drive_cancels(home: Path, row: SweepRow, deadline: float, *, whole: bool) -
         if whole and site.ledger.sweep(row.id).wish is not Wish.STOP:
             message = f"{row.id} was resumed before it was cancelled."
             raise ConflictError(message)
-        if row.tracking_uri and recorded_uri(row) is None:
-            # Only the environment knows its password: without it another MLflow would be told.
-            require_same_store(site.tracker, row)
+        _require_known_store(site, row)
         drive.run(row.id)
     finally:
         timer.cancel()

@@ -17,7 +17,7 @@ from airflows.ledger import open_ledger
 from airflows.objective import Objective
 from airflows.ranking import Aim, Ranking, Scored, Winner, rank
 from airflows.scores import is_sound, shown
-from airflows.tracking import OpenedSweep, SweepRun, choose_uri, open_tracker
+from airflows.tracking import OpenedSweep, Reading, SweepRun, choose_uri, open_tracker
 from airflows.tracking.loading import load
 from airflows.trial import State
 
@@ -97,7 +97,7 @@ def promote(sweep: str, *, model: str, alias: str, artifact: str, home: Path) ->
 
     Raises:
         NotFoundError: no such sweep, or the winner's run logged no such model.
-        ConflictError: the sweep has no winner, or is not finished.
+        ConflictError: the sweep has no winner or is not finished, or nothing is known of who has the alias.
         TrackingUnavailableError: MLflow does not answer.
     """
     with closing(open_ledger(home, create=False)) as ledger:
@@ -116,7 +116,7 @@ def promote(sweep: str, *, model: str, alias: str, artifact: str, home: Path) ->
     wins, why = is_better(aim_of(objective, results.sweep.spec), challenger, incumbent, previous or "")
     if not wins:
         return Promotion(model, alias, moved=False, version=previous, previous=previous, why=why)
-    version = registry.of_run(model, winner.run_id) or registry.register(model, winner.run_id, artifact)
+    version = registry.register(model, winner.run_id, artifact)
     registry.tag(model, version.number, _tags(results, winner, objective))
     registry.point(model, alias, version.number)
     return Promotion(model, alias, moved=True, version=version.number, previous=previous, why=why)
@@ -137,27 +137,48 @@ def _winner_of(results: SweepResults) -> tuple[Objective, Winner]:
 
 
 def _incumbent(registry: Any, holder: Any, objective: Objective, uri: str, home: Path) -> Candidate:
-    """Return what is known of who has the alias: as it was promoted, else from the run it was made by."""
-    metrics, value = _read(registry, holder.run_id, objective, uri, home)
-    wanted = _rules(objective)
-    if wanted.items() <= holder.tags.items() and "airflows.value" in holder.tags:
-        # It was promoted by the mean of its replicates, of which its run is only the best.
-        value = float(holder.tags["airflows.value"])
+    """Return what is known of who has the alias: as it was promoted, else from the run it was made by.
+
+    Raises:
+        ConflictError: it cannot be known whether it is better or worse.
+    """
+    found = _read(registry, holder.run_id, objective, uri, home)
+    promoted = _promoted_value(holder, objective)
+    if found is None and (promoted is None or objective.constraints):
+        whose = f"MLflow does not have its run {holder.run_id}" if holder.run_id else "no run made it"
+        message = f"version {holder.number} has the alias, and how good it is cannot be known: {whose}."
+        raise ConflictError(message, hint="Take the alias from it in MLflow, or promote under another alias.")
+    metrics, value = ({}, None) if found is None else (found.metrics, found.value)
     return Candidate(
-        value, {c.metric: metrics[c.metric] for c in objective.constraints if c.metric in metrics}
+        value if promoted is None else promoted,
+        {c.metric: metrics[c.metric] for c in objective.constraints if c.metric in metrics},
     )
 
 
-def _read(
-    registry: Any, run_id: str, objective: Objective, uri: str, home: Path
-) -> tuple[Mapping[str, float], float | None]:
+def _promoted_value(holder: Any, objective: Objective) -> float | None:
+    """Return what a version was promoted by: the mean of its replicates, of which its run is only the best.
+
+    Raises:
+        ConflictError: somebody has written something else there.
+    """
+    text = holder.tags.get("airflows.value")
+    if text is None or not _rules(objective).items() <= holder.tags.items():
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        message = f"the tag airflows.value of version {holder.number} is {text!r}, which is no number."
+        raise ConflictError(message, hint="Correct or delete the tag in MLflow.") from None
+
+
+def _read(registry: Any, run_id: str, objective: Objective, uri: str, home: Path) -> Reading | None:
+    """Return what MLflow knows of a run; None when it does not have the run any more."""
     experiment = registry.experiment_of(run_id) if run_id else ""
     if not experiment:
-        return {}, None
+        return None
     tracker = open_tracker(uri, home)
     tracker.attach(SweepRun("", ""), OpenedSweep(experiment, ""))
-    found = tracker.read([run_id], objective).get(run_id)
-    return ({}, None) if found is None else (found.metrics, found.value)
+    return tracker.read([run_id], objective).get(run_id)
 
 
 def _rules(objective: Objective) -> dict[str, str]:

@@ -52,6 +52,7 @@ def reopen(
             "code": code,
             "backend": site.backend.name,
             "root": str(site.backend.root),
+            "host": site.host,
         }
         # One transaction: a trial must not be open in a sweep that is over.
         ledger.apply(lease, changes, sweep=goes_on | extended)

@@ -11,16 +11,18 @@ from typing import Any
 from airflows.backends.base import Backend, MakesRuns, service_of
 from airflows.backends.registry import open_backend
 from airflows.codechanges import CodeChanges, code_changes
-from airflows.errors import SpecError
+from airflows.drivers import Owner, current_owner
+from airflows.errors import BackendUnavailableError, SpecError
 from airflows.file_system import is_on_network
 from airflows.launch import Launcher
-from airflows.ledger import Ledger, SweepRow, open_ledger
+from airflows.ledger import Ledger, SweepRow, Wish, open_ledger
 from airflows.planner import Limits
 from airflows.retry import RetryPolicy
 from airflows.snapshot import root_directory, snapshot
 from airflows.spec import SweepSpec
 from airflows.sweepfile import LoadedSweep, sweep_from_mapping
 from airflows.tracking import OFF, OpenedSweep, SweepRun, Tracker, choose_uri, open_tracker, shown_uri
+from airflows.trial import IN_FLIGHT
 from airflows.yamlio import parse
 
 _DEFAULT_RETRIES = 3
@@ -79,6 +81,11 @@ class Site:
     def room(self) -> int:
         """Trials in flight: the file's `limits.concurrent`, else what the backend has room for."""
         return self.spec.limits.concurrent or self.backend.room_for(self.sweep.base.config)
+
+    @property
+    def host(self) -> str:
+        """The only machine that may drive a sweep of this backend: this one, or empty where any may."""
+        return current_owner().host if self.backend.capabilities.shares_host else ""
 
     @property
     def base_dir(self) -> Path:
@@ -158,6 +165,32 @@ def open_site(sweep: LoadedSweep, home: Path, *, row: SweepRow | None = None) ->
     ledger = open_ledger(home)
     tracker = open_tracker(uri, home, on_network=is_on_network(home), is_service=service is not None)
     return Site(home, sweep, ledger, backend, tracker)
+
+
+def is_of_this_host(row: SweepRow) -> bool:
+    """Whether this machine may drive a sweep."""
+    return row.host in {"", current_owner().host}
+
+
+def require_host(ledger: Ledger, row: SweepRow, *, now: float) -> None:
+    """Check that a sweep's trials are no processes of another machine, which alone can see them.
+
+    What has ended may be taken up again anywhere, what has nothing in flight cancelled anywhere, and while
+    the other machine drives, its lease says so.
+
+    Raises:
+        BackendUnavailableError: they are; the message names the machine.
+    """
+    if row.ended_at is not None or is_of_this_host(row):
+        return
+    holder = Owner.from_text(row.lease_owner) if row.lease_owner else None
+    if holder is not None and holder.host == row.host and (row.lease_until or 0.0) > now:
+        return
+    if row.wish is Wish.STOP and not ledger.trials(row.id, states=IN_FLIGHT, limit=1):
+        return
+    here = current_owner().host
+    message = f"sweep {row.id} runs on {row.host}, and this is {here}: only {row.host} can drive it."
+    raise BackendUnavailableError(message, hint=f"Run the same command on {row.host}.")
 
 
 def _service_uri(wanted: str | None, service: MakesRuns, name: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from airflows import ids
 from airflows.codechanges import CodeChanges
-from airflows.engine.site import Site
+from airflows.engine.site import Site, require_host
 from airflows.errors import BackendUnavailableError, ConflictError, NotFoundError
 from airflows.file_system import is_on_network
 from airflows.ledger import SweepRow, SweepState, Wish
@@ -44,10 +44,12 @@ def begin(site: Site, *, now: float, new: bool = False, instance: str = "", code
 
     Raises:
         ConflictError: the sweep is there, but with other code, on another backend, or with other limits.
+        BackendUnavailableError: its trials are processes of another machine.
     """
     sweep = site.sweep
     found = None if new else _find(site, instance)
     if found is not None:
+        require_host(site.ledger, found, now=now)
         _check_same(site, found, code)
         return Begun(found, is_new=False)
     row = _new_row(site, now=now, instance=uuid.uuid4().hex if new else instance, code=code)
@@ -113,6 +115,7 @@ def _new_row(site: Site, *, now: float, instance: str, code: str) -> SweepRow:
         lease_until=None,
         doubt_until=0.0,
         nonce=uuid.uuid4().hex,
+        host=site.host,
     )
 
 
@@ -173,6 +176,9 @@ def require_backend(site: Site) -> tuple[str, ...]:
     notes = list(site.backend.check(site.sweep.base.config, site.base_dir))
     site.tracker.check()
     notes += _notes_on_store(site)
+    if site.service is not None and site.spec.tracking.experiment:
+        where = f"on {site.backend.name} the MLflow experiment is named after experiment_name"
+        notes.append(f"tracking.experiment is not used: {where}.")
     if site.sweep.base.config.code_source is None and not site.backend.capabilities.uploads:
         where = f"The command runs in {site.base_dir}, since no code_source is given"
         notes.append(f"{where}: on AI Runtime it would run in an empty directory.")

@@ -245,7 +245,7 @@ class Submission:
         for (trial, _), answer in zip(jobs, answers, strict=True):
             event = self._answered(trial, answer, runs.get(trial.number, ""), answered_at)
             outcome.events.append((trial, event))
-            if isinstance(answer, SubmitAmbiguousError):
+            if isinstance(answer, SubmitAmbiguousError | SubmitUnsentError):
                 outcome.note = str(answer)
 
     def _answered(self, trial: Trial, answer: Handle | SubmitError, run_id: str, now: float) -> Event:

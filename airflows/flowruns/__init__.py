@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from airflows.flowruns.hooks import stop_trials, take_up_again
     from airflows.flowruns.janitor import take_over
     from airflows.flowruns.promoting import promote_winner
-    from airflows.flowruns.request import SweepParameter, SweepRequest
+    from airflows.flowruns.request import AtOnce, SweepParameter, SweepRequest
     from airflows.flowruns.running import run_sweep
 
 __all__ = [
+    "AtOnce",
     "SweepParameter",
     "SweepRequest",
     "promote_winner",
@@ -29,6 +30,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AtOnce": "request",
     "SweepParameter": "request",
     "SweepRequest": "request",
     "promote_winner": "promoting",

@@ -10,6 +10,7 @@ from typing import Any
 from prefect.client.schemas.objects import FlowRun
 from prefect.events import emit_event
 
+from airflows.documents import without_passwords
 from airflows.engine.observers import Snapshot
 from airflows.ledger import Change
 from airflows.trial import EventKind, State
@@ -49,7 +50,7 @@ def payload_of(change: Change) -> dict[str, Any]:
         "from": change.before.state.value,
         "to": trial.state.value,
         "reason": (change.event.reason or trial.reason).value,
-        "message": change.event.detail or trial.message,
+        "message": without_passwords(change.event.detail or trial.message),
         "attempt": change.before.attempt,
         "backend": trial.backend,
         "handle": trial.handle,
@@ -58,10 +59,15 @@ def payload_of(change: Change) -> dict[str, Any]:
 
 
 class EventObserver:
-    """An observer that tells Prefect, and logs what went wrong."""
+    """An observer that tells Prefect, and logs what went wrong.
 
-    def __init__(self, run: FlowRun, logger: logging.Logger | logging.LoggerAdapter[Any]) -> None:
-        kinds = {"flow-run": run.id, "deployment": run.deployment_id}
+    Args:
+        run: the flow run that automations find in the events, and may cancel; None for none.
+        logger: of the flow run.
+    """
+
+    def __init__(self, run: FlowRun | None, logger: logging.Logger | logging.LoggerAdapter[Any]) -> None:
+        kinds = {} if run is None else {"flow-run": run.id, "deployment": run.deployment_id}
         self._related = [
             {"prefect.resource.id": f"prefect.{kind}.{id_}", "prefect.resource.role": kind}
             for kind, id_ in kinds.items()
@@ -88,7 +94,7 @@ class EventObserver:
             return
         trial = change.before
         what = "failed" if change.after.state is State.FAILED else "failed, to be tried again"
-        why = change.event.detail.strip().partition("\n")[0]
+        why = without_passwords(change.event.detail).strip().partition("\n")[0]
         self._logger.warning("%s.%d %s: %s", trial.id, trial.attempt, what, why)
         if self._failures == _MOST_LOGGED:
             self._logger.warning("Further failures are not logged here; the events and the ledger have all.")

@@ -13,11 +13,15 @@ from prefect.logging.loggers import flow_run_logger
 from prefect.states import Scheduled
 
 from airflows.engine import operations
-from airflows.errors import NotFoundError
+from airflows.engine.operations import CancelOutcome
+from airflows.errors import AirflowsError, LedgerError
+from airflows.flowruns.looking import recorded
 from airflows.flowruns.mirroring import TrialMirror, leave_task_runs
 from airflows.flowruns.publishing import ArtifactBoard, SweepArtifacts
 from airflows.flowruns.running import instance_of, sweeps_of
 from airflows.home import home_directory
+
+_PAUSES_S = (1.0, 2.0, 4.0, 8.0)
 
 
 async def stop_trials(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:  # noqa: ARG001
@@ -27,19 +31,19 @@ async def stop_trials(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]
 
     Raises:
         BackendUnavailableError: a run is not gone yet; the request stands.
+        LedgerError: the ledger did not answer for some time; the request may not be in it.
     """
     logger = flow_run_logger(flow_run)
     async with get_client() as client:
         # The run that is handed over may be older than its tags.
         run = await client.read_flow_run(flow_run.id)
-        outcome = await asyncio.to_thread(operations.cancel, sweeps_of(run), home=home_directory())
-        for sweep in outcome.cancelled:
-            logger.info("%s is cancelled; none of its trials runs any more.", sweep)
-            await _show(client, run, sweep)
-    for sweep, error in outcome.failed:
-        if not (isinstance(error, NotFoundError) or error.kind == "ledger"):
-            raise error
-        logger.info("%s had not begun.", sweep)
+        for sweep in sweeps_of(run):
+            outcome = await _cancel(sweep)
+            if outcome is None:
+                logger.info("%s had not begun.", sweep)
+            elif outcome.cancelled:
+                logger.info("%s is cancelled; none of its trials runs any more.", sweep)
+                await _show(client, run, sweep)
 
 
 async def take_up_again(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:  # noqa: ARG001
@@ -64,7 +68,7 @@ async def _schedule(client: PrefectClient, run: FlowRun, retries: int) -> FlowRu
     # Not this run once more: its worker reports the crash a second time, and would undo that.
     assert run.deployment_id is not None  # noqa: S101 - for the type checker: the caller asks
     at = datetime.now(UTC) + timedelta(seconds=run.empirical_policy.retry_delay or 0)
-    instance = run.parameters.get("instance") or instance_of(run.expected_start_time)
+    instance = run.parameters.get("instance") or instance_of(run)
     again = await client.create_flow_run_from_deployment(
         run.deployment_id,
         parameters={**run.parameters, "instance": instance},
@@ -77,6 +81,31 @@ async def _schedule(client: PrefectClient, run: FlowRun, retries: int) -> FlowRu
     policy = run.empirical_policy.model_copy(update={"retries": retries})
     await client.update_flow_run(again.id, empirical_policy=policy)
     return again
+
+
+async def _cancel(sweep: str) -> CancelOutcome | None:
+    """Cancel a sweep, asking a ledger that does not answer again; None when it is not in the ledger.
+
+    Raises:
+        AirflowsError: it is not cancelled.
+    """
+    for pause in _PAUSES_S:
+        try:
+            return await asyncio.to_thread(_cancel_now, sweep)
+        except LedgerError:
+            await asyncio.sleep(pause)
+    return await asyncio.to_thread(_cancel_now, sweep)
+
+
+def _cancel_now(sweep: str) -> CancelOutcome | None:
+    home = home_directory()
+    if recorded(home, sweep) is None:
+        return None
+    outcome = operations.cancel([sweep], home=home)
+    errors: list[AirflowsError] = [error for _, error in outcome.failed]
+    if errors:
+        raise errors[0]
+    return outcome
 
 
 async def _show(client: PrefectClient, run: FlowRun, sweep: str) -> None:

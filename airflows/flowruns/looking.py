@@ -37,15 +37,14 @@ def look_at_counts(home: Path, sweep: str) -> tuple[SweepRow, Mapping[State, int
         return ledger.sweep(sweep), ledger.counts(sweep)
 
 
-def is_recorded(home: Path, sweep: str) -> bool:
-    """Whether the ledger has a sweep of this id.
+def recorded(home: Path, sweep: str) -> SweepRow | None:
+    """Return the sweep of this id, None when the ledger has none.
 
     Raises:
         LedgerError: the ledger cannot be read, so nobody knows.
     """
     with closing(open_ledger(home)) as ledger:
         try:
-            ledger.sweep(sweep)
+            return ledger.sweep(sweep)
         except NotFoundError:
-            return False
-    return True
+            return None

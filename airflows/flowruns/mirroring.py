@@ -20,7 +20,7 @@ from prefect.client.schemas.objects import State as RunState
 from prefect.client.schemas.objects import StateType, TaskRun
 from prefect.tasks import Task
 
-from airflows.documents import value_of
+from airflows.documents import value_of, without_passwords
 from airflows.errors import AirflowsError
 from airflows.flowruns.looking import look
 from airflows.flowruns.texts import View
@@ -68,7 +68,9 @@ def picture_of(trial: Trial, overrides: Mapping[str, Any]) -> Picture | None:
     message = trial.message or trial.reason.sentence or ("" if value is None else f"value {value}")
     words = " ".join(word.removeprefix("--override ") for word in override_words(overrides))
     name = f"{trial.number}: {words.replace('parameters.', '')}"
-    return Picture(f"{trial.sweep}/{trial.number}", name[:_NAME_CHARS], kind, state, message[:_NAME_CHARS])
+    # Before they are cut: the rest of an address would not be known as one.
+    name, message = (without_passwords(text)[:_NAME_CHARS] for text in (name, message))
+    return Picture(f"{trial.sweep}/{trial.number}", name, kind, state, message)
 
 
 def _never_run() -> None:
@@ -76,8 +78,8 @@ def _never_run() -> None:
 
 
 async def leave_task_runs(client: PrefectClient, flow_run_id: UUID) -> None:
-    """Mark what a crashed flow run still shows as going on: nobody brings it up to date any more."""
-    message = "The flow run crashed. The trial itself goes on; the run that takes over shows it."
+    """Mark what a flow run that is over still shows as going on: nobody brings it up to date any more."""
+    message = "The flow run is over. The trial itself goes on; the run that takes over shows it."
     for run in await _task_runs(client, flow_run_id):
         if run.state is not None and not run.state.is_final():
             left: RunState[Any] = RunState(type=StateType.CRASHED, name="Crashed", message=message)

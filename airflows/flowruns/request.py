@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import Field, ValidatorFunctionWrapHandler, WrapValidator
 
 from airflows import sweepfile
 from airflows.engine.source import Replicates
-from airflows.errors import AirflowsError, SpecError
+from airflows.errors import NotFoundError, SpecError
 from airflows.ids import sweep_id
 from airflows.ledger import open_ledger
 from airflows.space import expand
@@ -32,6 +32,8 @@ def _as_given(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
 # The model refuses what is wrong and gives Prefect's form its fields. The mapping goes on as it was given:
 # the file's own reader then has the last word, with file, key and hint.
 SweepParameter = str | Annotated[SweepSpec, WrapValidator(_as_given)]
+# How many sweeps the janitor drives at the same time.
+AtOnce = Annotated[int, Field(ge=1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,23 +75,27 @@ class Wanted:
 
 
 def read_request(request: SweepRequest, *, home: Path, instance: str) -> Wanted:
-    """Read and check what is asked for; nothing is written.
+    """Read and check what is asked for; no sweep is written down.
 
     Args:
         request: the parameters.
         home: `$AIRFLOWS_HOME`.
-        instance: in place of the request's, where that names none.
+        instance: in place of the request's, where that names none; not empty.
 
     Raises:
         SpecError: something is wrong; the message names file, line and key.
+        LedgerError: the ledger cannot be read, so nobody knows what the name means.
     """
     known = _recorded(request, home)
     if known is not None:
         return known
     loaded = _loaded(request)
     validate_points(loaded)
-    _refuse_too_many(request, loaded)
-    chosen = instance if request.instance is None else request.instance
+    if request.show_trials:
+        count = expand(loaded).count()
+        refuse_too_many(None if count is None else count * Replicates(loaded.spec).count)
+    # An empty one would attach to the newest sweep of any instance.
+    chosen = request.instance or instance
     return Wanted(
         sweep_id(loaded.spec.name, loaded.definition_digest, chosen),
         loaded,
@@ -112,23 +118,26 @@ def _loaded(request: SweepRequest) -> LoadedSweep:
 def _recorded(request: SweepRequest, home: Path) -> Wanted | None:
     """Return the sweep in the ledger that the text names, None when it is a file or names none."""
     name = request.sweep
-    if not isinstance(name, str) or os.sep in name or Path(name).exists():
+    if not isinstance(name, str) or os.sep in name or Path(name).is_file():
         return None
-    try:
-        with closing(open_ledger(home, create=False)) as ledger:
+    with closing(open_ledger(home)) as ledger:
+        try:
             found = ledger.resolve(name)[0].id
-    except AirflowsError:
-        return None
+        except (NotFoundError, SpecError):
+            return None
     if request.overrides or request.settings or request.backend:
         message = f"{found} is in the ledger, so overrides, settings and backend come too late."
         raise SpecError(message, field="sweep", hint=f"See: airflows resume {found} --help")
     return Wanted(found)
 
 
-def _refuse_too_many(request: SweepRequest, loaded: LoadedSweep) -> None:
-    count = expand(loaded).count()
-    total = None if count is None else count * Replicates(loaded.spec).count
-    if request.show_trials and (total is None or total > MOST_SHOWN):
+def refuse_too_many(total: int | None) -> None:
+    """Check that so many trials can be mirrored as task runs.
+
+    Raises:
+        SpecError: they are too many, or nobody knows how many.
+    """
+    if total is None or total > MOST_SHOWN:
         many = "an unknown number of" if total is None else f"{total:,}"
         message = f"It mirrors up to {MOST_SHOWN:,} trials as task runs, and this sweep has {many} trials."
         hint = "Leave it off: the artifacts show progress, trials and winner of a sweep of any size."

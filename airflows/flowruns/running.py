@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import httpx
 from prefect.client.orchestration import PrefectClient, get_client
 from prefect.client.schemas.objects import FlowRun
 from prefect.client.schemas.objects import State as RunState
 from prefect.context import FlowRunContext
+from prefect.exceptions import PrefectException
 from prefect.logging import get_run_logger
 from prefect.states import Cancelled, Failed
 
-from airflows.documents import Document
+from airflows.documents import Document, without_passwords
 from airflows.engine.results import exit_status
 from airflows.errors import AirflowsError
 from airflows.flowruns.driving import Driving
 from airflows.flowruns.events import EventObserver
-from airflows.flowruns.looking import is_recorded, look, look_at_counts
-from airflows.flowruns.mirroring import TrialMirror
+from airflows.flowruns.looking import look, look_at_counts, recorded
+from airflows.flowruns.mirroring import TrialMirror, leave_task_runs
 from airflows.flowruns.publishing import ArtifactBoard, SweepArtifacts
-from airflows.flowruns.request import SweepRequest, Wanted, read_request
+from airflows.flowruns.request import SweepRequest, Wanted, read_request, refuse_too_many
 from airflows.flowruns.texts import View, failure_text, progress_line, result_of
 from airflows.flowruns.timing import CancellationWatch, Logger, Shown, attend
 from airflows.home import home_directory
@@ -50,8 +51,8 @@ async def run_sweep(request: SweepRequest) -> Document | RunState[Any]:
     run, logger = current_flow_run(), get_run_logger()
     async with get_client() as client:
         try:
-            wanted = await asyncio.to_thread(_wanted, request, run)
-            await _remember(client, run, wanted)
+            wanted = await asyncio.to_thread(wanted_by, run, request, home_directory())
+            await _remember(client, run, wanted.id)
             view = await _attend(client, run, wanted, request, logger)
         except AirflowsError as exc:
             return await failed(client, run, exc)
@@ -68,7 +69,12 @@ async def failed(client: PrefectClient, run: FlowRun, error: AirflowsError) -> R
     """
     if error.exit_code == _CANNOT_REACH:
         raise error
-    return await _failed_for_good(client, run, str(error))
+    return await _failed_for_good(client, run, without_passwords(str(error)))
+
+
+def tag_of(sweep: str) -> str:
+    """Return the tag of the flow runs that drive or drove a sweep."""
+    return f"{_TAG}{sweep}"
 
 
 def sweeps_of(run: FlowRun) -> list[str]:
@@ -76,9 +82,10 @@ def sweeps_of(run: FlowRun) -> list[str]:
     return [tag.removeprefix(_TAG) for tag in run.tags if tag.startswith(_TAG)]
 
 
-def instance_of(expected: datetime | None) -> str:
+def instance_of(run: FlowRun) -> str:
     """Return the instance of a flow run that names none: its scheduled time, which no retry changes."""
-    return "" if expected is None else to_iso(expected.timestamp()) or ""
+    at = run.expected_start_time
+    return (to_iso(at.timestamp()) if at is not None else None) or str(run.id)
 
 
 def current_flow_run() -> FlowRun:
@@ -94,19 +101,26 @@ def current_flow_run() -> FlowRun:
     return context.flow_run
 
 
-def _wanted(request: SweepRequest, run: FlowRun) -> Wanted:
-    home = home_directory()
-    for sweep in sweeps_of(run):
-        # An earlier attempt began this one; the file may have changed since.
-        if is_recorded(home, sweep):
-            return Wanted(sweep)
-    return read_request(request, home=home, instance=instance_of(run.expected_start_time))
+def wanted_by(run: FlowRun, request: SweepRequest, home: Path) -> Wanted:
+    """Return the sweep that a flow run is to drive: what an earlier attempt began, else what is asked for.
+
+    Raises:
+        SpecError: something is wrong with what is asked for.
+        LedgerError: the ledger cannot be read.
+    """
+    # The file may have changed since the earlier attempt.
+    begun = next((Wanted(sweep) for sweep in sweeps_of(run) if recorded(home, sweep)), None)
+    wanted = begun or read_request(request, home=home, instance=instance_of(run))
+    if request.show_trials and (row := recorded(home, wanted.id)) is not None:
+        # It may have been extended since.
+        refuse_too_many(row.total)
+    return wanted
 
 
-async def _remember(client: PrefectClient, run: FlowRun, wanted: Wanted) -> None:
+async def _remember(client: PrefectClient, run: FlowRun, sweep: str) -> None:
     """Write the sweep's id on the flow run before anything starts: retries and cancellation look there."""
     tags = [tag for tag in run.tags if not tag.startswith(_TAG)]
-    await client.update_flow_run(run.id, tags=[*tags, f"{_TAG}{wanted.id}"])
+    await client.update_flow_run(run.id, tags=[*tags, tag_of(sweep)])
 
 
 async def _attend(
@@ -118,19 +132,32 @@ async def _attend(
     driving = Driving(wanted, home, EventObserver(run, logger), logger.info)
     shown: list[Shown] = [
         SweepArtifacts(ArtifactBoard(client, run.id), home, wanted.id),
-        CancellationWatch(client, run.id, driving.stop_trials),
+        SweepTag(client, run, driving),
+        CancellationWatch(client, run.id, driving.stop_trials, logger),
         ProgressLog(home, wanted.id, logger),
     ]
     if request.show_trials:
         shown.append(TrialMirror(client, run.id, home, wanted.id))
-    await attend(driving, shown, logger)
+    try:
+        await attend(driving, shown, logger)
+    except AirflowsError:
+        if request.show_trials:
+            await _leave_task_runs(client, run, logger)
+        raise
     return await asyncio.to_thread(look, home, driving.sweep)
+
+
+async def _leave_task_runs(client: PrefectClient, run: FlowRun, logger: Logger) -> None:
+    try:
+        await leave_task_runs(client, run.id)
+    except (httpx.HTTPError, PrefectException) as exc:
+        logger.warning("Task runs still show trials as going on, and nobody updates them: %s", exc)
 
 
 def _ended(view: View, logger: Logger) -> Document | RunState[Any]:
     if view.row.state is SweepState.CANCELLED:
-        return Cancelled(message=f"{view.row.id}: {view.row.message}")
-    logger.info("%s %s. %s", view.row.id, view.row.state.value, view.row.message)
+        return Cancelled(message=without_passwords(f"{view.row.id}: {view.row.message}"))
+    logger.info("%s %s. %s", view.row.id, view.row.state.value, without_passwords(view.row.message))
     return result_of(view)
 
 
@@ -139,6 +166,23 @@ async def _failed_for_good(client: PrefectClient, run: FlowRun, why: str) -> Run
     policy = run.empirical_policy.model_copy(update={"retries": 0})
     await client.update_flow_run(run.id, empirical_policy=policy)
     return Failed(message=why)
+
+
+class SweepTag:
+    """Corrects a flow run's tag when the sweep got another id than was foreseen: that id was taken."""
+
+    def __init__(self, client: PrefectClient, run: FlowRun, driving: Driving) -> None:
+        self._client = client
+        self._run = run
+        self._driving = driving
+        self._tagged = driving.sweep
+
+    async def show(self) -> None:
+        """Write the tag anew if it is not the sweep's."""
+        sweep = self._driving.sweep
+        if sweep != self._tagged:
+            await _remember(self._client, self._run, sweep)
+            self._tagged = sweep
 
 
 class ProgressLog:

@@ -54,10 +54,10 @@ def artifacts_of(view: View) -> list[Artifact]:
         Artifact(
             f"{name}-progress", "progress", percent_of(view.row, counts), _counts_text(view.row, counts)
         ),
-        Artifact(f"{name}-trials", "table", json.dumps(table_of(view)), _table_note(view)),
+        Artifact(f"{name}-trials", "table", json.dumps(without_passwords(table_of(view))), _table_note(view)),
     ]
     if view.results.objective is not None:
-        made.append(Artifact(f"{name}-winner", "markdown", winner_text(view), about))
+        made.append(Artifact(f"{name}-winner", "markdown", without_passwords(winner_text(view)), about))
     link = link_text(view.row)
     if link:
         made.append(Artifact(f"{name}-mlflow", "markdown", link, about))
@@ -153,7 +153,7 @@ def result_of(view: View) -> Document:
         "value": None if found is None else found["value"],
         "mlflow_run_id": None if found is None else found["mlflow_run_id"],
     }
-    checked: Document = plain(made)
+    checked: Document = without_passwords(plain(made))
     return checked
 
 
@@ -169,7 +169,8 @@ def failure_text(view: View) -> str:
     if len(causes) > _MOST_CAUSES:
         lines.append(f"and {len(causes) - _MOST_CAUSES} more causes: airflows get {row.id}")
     lines.append(f"After a fix: airflows resume {row.id} --failed")
-    return "\n".join(lines)
+    text: str = without_passwords("\n".join(lines))
+    return text
 
 
 def progress_line(row: SweepRow, counts: Mapping[State, int]) -> str:
@@ -226,5 +227,6 @@ def _cell(value: Any) -> Any:
 
 
 def _short(text: str) -> str:
-    line = text.strip().partition("\n")[0]
+    # Before it is cut: the rest of an address would not be known as one.
+    line: str = without_passwords(text).strip().partition("\n")[0]
     return line if len(line) <= _MESSAGE_CHARS else f"{line[: _MESSAGE_CHARS - 1]}…"

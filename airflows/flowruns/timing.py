@@ -15,6 +15,7 @@ import httpx
 from prefect.client.orchestration import PrefectClient
 from prefect.exceptions import PrefectException
 
+from airflows.errors import AirflowsError
 from airflows.flowruns.driving import Driving
 
 FIRST_AFTER_S = 1.0
@@ -36,20 +37,33 @@ class Shown(Protocol):
 class CancellationWatch:
     """Cancels the trials when the flow run was cancelled where no worker tells this process so."""
 
-    def __init__(self, client: PrefectClient, flow_run_id: UUID, stop: Callable[[], None]) -> None:
+    def __init__(
+        self, client: PrefectClient, flow_run_id: UUID, stop: Callable[[], None], logger: Logger
+    ) -> None:
         self._client = client
         self._flow_run_id = flow_run_id
         self._stop = stop
+        self._logger = logger
+        self._trouble = ""
         self.is_cancelled = False
 
     async def show(self) -> None:
-        """Ask Prefect for the flow run's state, until it is cancelled."""
+        """Ask Prefect for the flow run's state, until it is cancelled and that is in the ledger."""
         if self.is_cancelled:
             return
         state = (await self._client.read_flow_run(self._flow_run_id)).state
         if state is not None and (state.is_cancelling() or state.is_cancelled()):
-            await asyncio.to_thread(self._stop)
-            self.is_cancelled = True
+            try:
+                await asyncio.to_thread(self._stop)
+            except AirflowsError as exc:
+                self._tell_once(f"The trials could not be cancelled yet, and will be. {exc}")
+            else:
+                self.is_cancelled = True
+
+    def _tell_once(self, trouble: str) -> None:
+        if trouble != self._trouble:
+            self._trouble = trouble
+            self._logger.warning(trouble)
 
 
 async def attend(driving: Driving, shown: Sequence[Shown], logger: Logger) -> None:
@@ -89,6 +103,8 @@ async def _accompany(work: asyncio.Future[None], shown: Sequence[Shown], logger:
 async def _keep(shown: Shown, ended: asyncio.Event, logger: Logger) -> None:
     """Show now and then until the end, and then once more, which has to succeed within a few tries."""
     loop, pause, failures = asyncio.get_running_loop(), FIRST_AFTER_S, 0
+    # Whether the run was cancelled is asked at once, however slowly Prefect answered the last time.
+    share = 0 if isinstance(shown, CancellationWatch) else _SHARE
     while True:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(ended.wait(), pause)
@@ -99,7 +115,7 @@ async def _keep(shown: Shown, ended: asyncio.Event, logger: Logger) -> None:
         failures = failures + 1 if trouble else 0
         if is_last and (not trouble or failures > _LAST_TRIES):
             return
-        pause = max(EVERY_S, _SHARE * (loop.time() - began))
+        pause = max(EVERY_S, share * (loop.time() - began))
         if is_last:
             await asyncio.sleep(FIRST_AFTER_S)
 

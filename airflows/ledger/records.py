@@ -34,7 +34,8 @@ class SweepRow:
     """One sweep. Times are seconds since the epoch, UTC; `total` counts trials, None when unknown.
 
     `nonce` is drawn when the row is made. Two ledgers give the same sweep the same id; in an MLflow store
-    that both use it tells whose runs are whose.
+    that both use it tells whose runs are whose. `host` is the only machine that may drive it, since the
+    trials are processes there; empty where any machine may.
     """
 
     id: str
@@ -68,6 +69,7 @@ class SweepRow:
     lease_until: float | None
     doubt_until: float
     nonce: str = ""
+    host: str = ""
 
 
 @dataclass(frozen=True, slots=True)

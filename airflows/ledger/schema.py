@@ -49,6 +49,7 @@ sweeps = sa.Table(
     sa.Column("lease_until", sa.Double),
     sa.Column("nonce", sa.String(32), nullable=False, default=""),
     sa.Column("doubt_until", sa.Double, nullable=False, default=0.0),
+    sa.Column("host", sa.Text, nullable=False, default=""),
 )
 
 points = sa.Table(

@@ -152,7 +152,7 @@ def forecast(standing: Standing, limits: Mapping[str, float | None]) -> Forecast
         limits: `limits.wall_time` and `limits.accelerator_hours` in seconds, None for no limit.
     """
     left = standing.total - standing.ended
-    if left <= 0 or standing.ended_since <= 0 or standing.elapsed_s <= 0:
+    if left <= 0 or min(standing.ended, standing.ended_since) <= 0 or standing.elapsed_s <= 0:
         return None
     each_s = standing.elapsed_s / standing.ended_since
     each_accelerator_s = standing.accelerator_s / standing.ended

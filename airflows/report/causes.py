@@ -90,7 +90,7 @@ def causes(sweep: str, attempts: Iterable[AttemptRow], trials: Ended = ()) -> li
         last[attempt.number] = attempt
         if attempt.signature:
             _add(found, sweep, attempt)
-    for number in lost.keys() & last.keys():
+    for number in sorted(lost.keys() & last.keys()):
         attempt = last[number]
         if not attempt.signature and attempt.reason:
             _add(found, sweep, attempt)

@@ -113,9 +113,9 @@ class BackendContract(BackendSuite):
     ) -> None:
         job = make_job("sleep 0.5; exit 7")
         self.start(backend, job)
-        backend.wait(backend.capabilities.visibility_lag_s)
 
         other = reopen()
+        self.until_found(other, job.token)
         found = other.find([job.token, Token("other-000000-0001-a0")])
 
         assert [job.token] == list(found)

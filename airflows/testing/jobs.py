@@ -15,7 +15,7 @@ import pytest
 from airflows import ids
 from airflows.backends.base import Backend, Job, Observation, Phase
 from airflows.errors import SubmitError
-from airflows.ids import SweepId
+from airflows.ids import SweepId, Token
 from airflows.trial import Handle
 
 _SWEEP = SweepId("contract-0a1b2c")
@@ -127,6 +127,15 @@ class BackendSuite:
                 return
             backend.wait(0.05)
         pytest.fail(f"{text!r} was not logged within {self.patience_s} s")
+
+    def until_found(self, backend: Backend, token: Token) -> Handle:
+        """Wait until a run can be found by its token."""
+        deadline = time.monotonic() + max(self.patience_s, backend.capabilities.visibility_lag_s)
+        while time.monotonic() < deadline:
+            if (handle := backend.find([token]).get(token)) is not None:
+                return handle
+            backend.wait(0.2)
+        pytest.fail(f"{token} was not found in time")
 
     def lines(self, backend: Backend, handle: Handle, node: int = 0) -> list[str]:
         """Return the whole log of a node."""

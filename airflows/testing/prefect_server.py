@@ -57,11 +57,13 @@ class PrefectPlace:
         directory: holds everything.
         api: the address of the API.
         environment: of every command.
+        deployed: the deployments as they were made first.
     """
 
     directory: Path
     api: str
     environment: dict[str, str]
+    deployed: list[Any] = field(default_factory=list)
     _processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def command(self, *words: str | Path, cwd: Path | None = None) -> str:
@@ -126,11 +128,25 @@ class PrefectPlace:
             if len(page) < 200:  # noqa: PLR2004 - the API's page
                 return found
 
+    def deploy(self, root: Path) -> list[Any]:
+        """Deploy what a prefect.yaml holds; return the deployments as they were then.
+
+        From then on their schedules are inactive: a test says itself what runs, and when.
+        """
+        self.command("prefect", "--no-prompt", "deploy", "--all", cwd=root)
+        made = self.everything("deployments")
+        for deployment in made:
+            for schedule in deployment["schedules"]:
+                path = f"/deployments/{deployment['id']}/schedules/{schedule['id']}"
+                self.ask("PATCH", path, {"active": False})
+        return made
+
     def run(
         self,
         deployment: str,
         *,
         retries: int | None = None,
+        retry_delay_s: int = 0,
         job_variables: Mapping[str, Any] | None = None,
         **parameters: Any,
     ) -> str:
@@ -144,7 +160,7 @@ class PrefectPlace:
             "state": {"type": "SCHEDULED", "state_details": {"scheduled_time": at}},
         }
         if retries is not None:
-            body["empirical_policy"] = {"retries": retries, "retry_delay": 0}
+            body["empirical_policy"] = {"retries": retries, "retry_delay": retry_delay_s}
         made = self.ask("POST", f"/deployments/{found['id']}/create_flow_run", body)
         return str(made["id"])
 
@@ -238,7 +254,7 @@ def prefect_place(directory: Path, root: Path) -> Iterator[PrefectPlace]:
         place.start("server", "prefect", "server", "start", "--no-ui", "--port", str(port))
         place.wait_for(place.answers, "the server")
         place.command("prefect", "work-pool", "create", _POOL, "--type", "process")
-        place.command("prefect", "--no-prompt", "deploy", "--all", cwd=root)
+        place.deployed = place.deploy(root)
         worker = ("prefect", "worker", "start", "--pool", _POOL, "--type", "process")
         place.start("worker", *worker, "--install-policy", "never")
         yield place

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from functools import cache
 from typing import Any, TypeVar
 
@@ -36,10 +37,11 @@ def _remember_credentials(client: Any) -> None:
     MLflow looks for them before each request to Databricks, and the SDK asks the workspace where its login
     page is each time. What is found names the workspace; tokens that run out are renewed by the SDK.
     """
-    store = client._tracking_client.store  # noqa: SLF001 - there is no other way
-    # MLflow keeps one store for an address, so it may remember what an earlier client found.
-    look = getattr(store.get_host_creds, "__wrapped__", store.get_host_creds)
-    store.get_host_creds = cache(look)
+    tracking = client._tracking_client  # noqa: SLF001 - there is no other way
+    # MLflow keeps one store for an address and hands it to everybody: this client gets one of its own.
+    store = copy(tracking.store)
+    store.get_host_creds = cache(store.get_host_creds)
+    tracking.__class__ = type("TrackingClient", (type(tracking),), {"store": store})
 
 
 class ClientRuns:

@@ -6,7 +6,7 @@ Imports MLflow: loaded late.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -48,16 +48,13 @@ class Registry:
                 return _version(self._client.get_model_version(model, aliases[alias]))
         return None
 
-    def of_run(self, model: str, run_id: str) -> Version | None:
-        """Return the newest version that was made from a run, None for none."""
-        with asking(self._uri), _none_when_gone():
-            found = self._client.search_model_versions(f"name='{model}' and run_id='{run_id}'")
-            if found:
-                return _version(max(found, key=lambda version: int(version.version)))
-        return None
-
     def register(self, model: str, run_id: str, artifact: str) -> Version:
-        """Make a version of the model that a run logged; the registered model too when it is not there.
+        """Return the version of the model that a run logged, made now unless it is there already.
+
+        Args:
+            model: the registered model, made when it is not there.
+            run_id: the run.
+            artifact: the name under which the run logged it.
 
         Raises:
             NotFoundError: the run logged no such model.
@@ -65,6 +62,9 @@ class Registry:
         with asking(self._uri):
             run = self._client.get_run(run_id)
             source, model_id = self._source(run, artifact)
+            known = self._registered(model, run_id, {source, f"runs:/{run_id}/{artifact}"}, model_id)
+            if known is not None:
+                return known
             try:
                 self._client.create_registered_model(model)
             except MlflowException as exc:
@@ -90,6 +90,20 @@ class Registry:
         with asking(self._uri), _none_when_gone():
             return str(self._client.get_run(run_id).info.experiment_id)
         return ""
+
+    def _registered(
+        self, model: str, run_id: str, sources: Collection[str], model_id: str | None
+    ) -> Version | None:
+        """Return the newest version that was made of one model of a run, None for none."""
+        quote = '"' if "'" in model else "'"
+        with _none_when_gone():
+            found = self._client.search_model_versions(f"name={quote}{model}{quote} and run_id='{run_id}'")
+            same = [
+                each for each in found if each.source in sources or (model_id and each.model_id == model_id)
+            ]
+            if same:
+                return _version(max(same, key=lambda version: int(version.version)))
+        return None
 
     def _source(self, run: Any, artifact: str) -> tuple[str, str | None]:
         """Return (source, id of the logged model): MLflow 3 keeps models beside runs, MLflow 2 in them."""

@@ -86,15 +86,23 @@ class ServiceTracker(MlflowTracker):
             point = metrics.get(objective.metric)
             taken = Taken() if point is None else Taken(point.value, point.step)
             if take.needs_history and point is not None:
-                taken = take_value(_curve(chain, histories), take, objective.goal)
+                taken = take_value(joined_curve(chain, histories), take, objective.goal)
             values = {name: one.value for name, one in metrics.items()}
             found[run_id] = Reading(taken.value, taken.step, take.rule, values)
         return found
 
 
-def _curve(chain: Sequence[str], histories: Mapping[str, Sequence[MetricPoint]]) -> list[MetricPoint]:
-    """Return the values of a trial's attempts, those of a later attempt in place of an earlier one's."""
-    points: dict[int, MetricPoint] = {}
-    for run_id in chain:
-        points |= {one.step: one for one in sorted(histories.get(run_id, ()), key=lambda one: one.at_ms)}
-    return list(points.values())
+def joined_curve(chain: Sequence[str], histories: Mapping[str, Sequence[MetricPoint]]) -> list[MetricPoint]:
+    """Return the values of a trial's attempts, those of a later attempt in place of an earlier one's.
+
+    A run with several values of the only step logged them without steps: there nothing replaces anything.
+    """
+    runs = [histories.get(run_id, ()) for run_id in chain]
+    curve = [point for points in runs for point in points]
+    if len({point.step for point in curve}) == 1 and any(len(points) > 1 for points in runs):
+        return curve
+    curve, later = [], set[int]()
+    for points in reversed(runs):
+        curve += [point for point in points if point.step not in later]
+        later |= {point.step for point in points}
+    return curve

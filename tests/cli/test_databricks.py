@@ -78,6 +78,20 @@ def test_a_run_known_only_to_the_workspace_is_told_of_followed_and_cancelled(wor
     assert cancelled["cancelled"] == [name]
 
 
+def test_the_log_of_a_failed_run_fails_even_when_no_mlflow_run_is_ever_told(workspace, folder):
+    workspace.outcome({"run_s": 1.0, "result": "FAILED", "logs": ["no data"]})
+    workspace.fault("not_found", route="jobs/runs/get-output")
+    deployment = {"command_path": "/Workspace/x/command.sh", "compute": {"accelerator_type": "GPU_1xA10"}}
+    deployment["compute"]["accelerator_count"] = 1
+    task = {"task_key": "by-hand", "ai_runtime_task": {"experiment": "e", "deployments": [deployment]}}
+    person = workspace.world.tokens[workspace.token]
+    run = workspace.world.jobs.submit(person, {"run_name": "by-hand", "tasks": [task]})
+
+    done = airflows("logs", f"databricks:{run.id}", cwd=folder, code=1)
+
+    assert done.stdout.splitlines() == ["no data"]
+
+
 def test_a_run_that_nobody_knows_is_an_error(workspace, folder):
     del workspace
     for words in (("get", "databricks:99"), ("logs", "databricks:99"), ("cancel", "databricks:99", "--yes")):

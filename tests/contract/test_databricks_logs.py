@@ -5,6 +5,8 @@ import itertools
 import pytest
 
 from airflows.backends.databricks import DatabricksBackend, DatabricksSettings
+from airflows.backends.databricks.client import Workspace
+from airflows.backends.databricks.logs import LogReader
 from airflows.errors import BackendUnavailableError
 from airflows.testing.jobs import MakeJob
 from airflows.testing.workspace import FakeWorkspace
@@ -193,6 +195,24 @@ def test_a_chunk_that_is_missing_leaves_no_gap(start):
 
     assert shown
     assert shown[1:] == LINES[len(LINES) - len(shown) + 1 :]
+
+
+def test_a_chunk_that_arrives_cut_ends_what_is_shown(start):
+    workspace, backend, handle = start(logs={"is_empty": True})
+    workspace.advance(60)
+    workspace.fault("cut_reply", route="storage/get", times=1)
+
+    assert read(backend, handle) == []
+    assert read(backend, handle) == LINES
+
+
+def test_the_log_of_an_attempt_can_be_asked_for_before_there_is_any(start):
+    workspace, _, handle = start()
+    workspace.advance(60)
+    run = {"run_id": int(handle), "state": {"life_cycle_state": "PENDING"}}
+    reader = LogReader(Workspace(None, 1), lambda: run, int(handle), 0, workspace.advance, 0)
+
+    assert list(reader.lines(follow=False, lines=None)) == LINES
 
 
 def test_a_run_that_never_started_has_no_log(start):

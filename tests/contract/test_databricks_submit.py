@@ -2,12 +2,14 @@
 
 import io
 import tarfile
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
 from airflows.backends.base import Phase
 from airflows.backends.databricks import DatabricksBackend, DatabricksSettings
+from airflows.backends.databricks.client import Workspace
 from airflows.errors import (
     BackendUnavailableError,
     SpecError,
@@ -103,6 +105,22 @@ def test_what_the_sdk_repeats_is_one_run(workspace, opened, make_job, fault):
 
     assert len(workspace.recorder.of("jobs/runs/submit")) == 2
     assert [str(run.id) for run in workspace.runs] == [answer]
+
+
+@pytest.mark.parametrize("refusal", ["forbidden", "expired_token", "not_found"])
+def test_a_refusal_of_what_the_sdk_repeats_says_nothing_of_the_first_try(
+    workspace, opened, make_job, refusal
+):
+    workspace.fault("unavailable", when="after", retry_after=0, route="jobs/runs/submit", times=1)
+    workspace.fault(refusal, route="jobs/runs/submit", times=1)
+    backend = opened(workspace, patience=10)
+    job = make_job()
+
+    (answer,) = backend.submit([job])
+
+    assert isinstance(answer, SubmitAmbiguousError)
+    (run,) = workspace.runs
+    assert backend.find([job.token]) == {job.token: str(run.id)}
 
 
 @pytest.mark.parametrize("kind", ["bad_gateway", "gateway_timeout", "internal"])
@@ -296,6 +314,31 @@ def test_an_image_must_be_there(make_workspace, opened, states, kind):
         assert workspace.runs[0].ai_task["docker_image_url"] == "docker.io/lab/train:latest"
 
 
+def test_an_image_that_is_being_imported_is_worth_a_note_and_no_obstacle(make_workspace, opened):
+    image = {"docker_image_url": "docker.io/lab/train:latest", "states": ["IMPORTING"]}
+    backend = opened(make_workspace(images=[image]))
+
+    (note,) = backend.check(decode({**CONFIG, "environment": {"docker_image": {"url": "lab/train"}}}))
+
+    assert "not there yet: IMPORTING. Trials wait" in note
+
+
+def test_the_latest_image_is_registered_once_for_the_first_run_and_waited_for(make_workspace, opened):
+    image = {"docker_image_url": "docker.io/lab/train:v1", "states": ["IMPORTING", "IMPORTING", "AVAILABLE"]}
+    workspace = make_workspace(images=[image])
+    backend = opened(workspace)
+    environment = {"docker_image": {"url": "lab/train:v1", "tag_policy": "latest"}}
+
+    assert backend.check(decode({**CONFIG, "environment": environment})) == ()
+    assert workspace.recorder.counts["images"] == 0
+
+    job = jobs_for(backend)(environment=environment)
+    answers = [backend.submit([job])[0] for _ in range(3)]
+
+    assert [type(answer) for answer in answers] == [SubmitUnsentError, SubmitUnsentError, str]
+    assert workspace.recorder.counts["images"] == 1
+
+
 def test_an_image_nobody_registered_is_an_error(backend):
     with pytest.raises(SpecError, match="not registered"):
         backend.check(decode({**CONFIG, "environment": {"docker_image": {"url": "lab/train"}}}))
@@ -318,6 +361,28 @@ def test_what_the_workspace_refuses_beforehand_is_said_before_anything_is_writte
         each for each in workspace.recorder.requests if each.method == "PUT" or "import" in each.route
     ]
     assert workspace.runs == []
+
+
+def test_a_check_writes_nothing_and_the_first_run_makes_its_directory(workspace, backend, make_job):
+    directory = "/Workspace/Shared/ner"
+
+    assert backend.check(decode({**CONFIG, "mlflow_experiment_directory": directory})) == ()
+    assert workspace.recorder.counts["workspace/mkdirs"] == 0
+
+    answers = backend.submit([make_job(mlflow_experiment_directory=directory) for _ in range(2)])
+
+    assert answers == [str(run.id) for run in sorted(workspace.runs, key=lambda run: run.id)]
+    made = [each.body["path"] for each in workspace.recorder.of("workspace/mkdirs")]
+    assert made.count(directory) == 1
+
+
+def test_no_directory_is_made_for_a_run_whose_policy_is_not_there(workspace, backend, make_job):
+    job = make_job(mlflow_experiment_directory="/Workspace/Shared/ner", usage_policy_name="lab budget")
+
+    (answer,) = backend.submit([job])
+
+    assert isinstance(answer, SubmitRejectedError)
+    assert workspace.recorder.counts["workspace/mkdirs"] == 0
 
 
 @pytest.mark.parametrize("kind", ["feature_disabled", "not_found", "internal", "bad_gateway"])
@@ -407,6 +472,27 @@ def test_credentials_that_are_not_there_are_said_in_a_sentence(tmp_path, clean_e
     assert reach.why_not.startswith("no Databricks credentials were found in the environment and")
 
 
+def test_a_profile_that_the_environment_leads_elsewhere_is_an_error(workspace, opened, clean_env, tmp_path):
+    config = tmp_path / "databrickscfg"
+    config.write_text("[DEFAULT]\nhost = x\n[lab]\nhost = https://Lab.example.com/\n[same]\n")
+    clean_env.setenv("DATABRICKS_CONFIG_FILE", str(config))
+
+    reach = opened(workspace, profile="lab").reach()
+
+    assert not reach.available
+    assert f"lab is for lab.example.com, but DATABRICKS_HOST is {workspace.host[7:]}" in reach.why_not
+    assert opened(workspace, profile="same").reach().available
+    config.write_text(f"[lab]\nhost = {workspace.host}/\n")
+    assert opened(workspace, profile="lab").reach().available
+
+
+def test_a_silent_workspace_is_waited_for_no_longer_than_asked(workspace):
+    workspace.fault(delay_s=0.4, route="me")
+
+    with pytest.raises(BackendUnavailableError):
+        Workspace(None, 1, timeout_s=0.05).me()
+
+
 # Looking and ending
 
 
@@ -453,6 +539,49 @@ def test_a_run_that_cannot_be_looked_at_does_not_hide_the_others(workspace, back
     workspace.fault("internal", route="jobs/runs/get", contains=handles[0])
 
     assert list(backend.poll(handles)) == [handles[1]]
+
+
+@pytest.mark.parametrize("looks", [1, 5])
+def test_an_attempt_without_an_mlflow_run_while_it_ran_may_still_get_one(make_workspace, opened, looks):
+    workspace = make_workspace(default={"queue_s": 0.0, "run_s": 1000.0})
+    backend = opened(workspace)
+    (handle,) = backend.submit([jobs_for(backend)()])
+    workspace.fault("not_found", route="jobs/runs/get-output", times=looks + 1)
+    for _ in range(looks):
+        assert backend.poll([handle])[handle].mlflow_run_id == ""
+        workspace.advance(100)
+    workspace.advance(1000)
+
+    assert backend.poll([handle]) == {}
+    workspace.advance(2)
+    assert backend.poll([handle])[handle].mlflow_run_id == workspace.runs[0].last.mlflow_run_id
+
+
+def test_a_run_is_not_lost_for_one_answer_and_a_request_that_failed_later(make_workspace, opened):
+    workspace = make_workspace(default={"queue_s": 0.0, "run_s": None})
+    backend = opened(workspace)
+    make_job = jobs_for(backend)
+    handles = list(backend.submit([make_job() for _ in range(2)]))
+    workspace.fault("not_found", route="jobs/runs/get", contains=handles[0], times=1)
+    assert list(backend.poll(handles)) == [handles[1]]
+    workspace.advance(200)
+    workspace.fault("internal", route="jobs/runs/get", contains=handles[0], times=1)
+
+    assert list(backend.poll(handles)) == [handles[1]]
+    assert backend.poll(handles)[handles[0]].phase is Phase.RUNNING
+
+
+def test_a_run_that_was_seen_in_a_page_was_not_gone(make_workspace, opened):
+    workspace = make_workspace(default={"queue_s": 0.0, "run_s": None})
+    backend = opened(workspace)
+    make_job = jobs_for(backend)
+    handles = list(backend.submit([make_job() for _ in range(3)]))
+    workspace.fault("not_found", route="jobs/runs/get", contains=handles[0], times=2)
+    assert list(backend.poll(handles[:2])) == [handles[1]]
+    assert len(backend.poll(handles)) == 3
+    workspace.advance(200)
+
+    assert list(backend.poll(handles[:2])) == [handles[1]]
 
 
 @pytest.mark.parametrize("status", [400, 404])
@@ -532,6 +661,40 @@ def test_cancelling_says_when_nobody_was_asked(workspace, backend, make_job):
 
     with pytest.raises(BackendUnavailableError):
         backend.cancel(handles)
+
+
+@pytest.mark.parametrize("status", [400, 403, 404])
+def test_a_volume_that_may_not_be_read_from_here_has_no_checkpoints(workspace, backend, status, caplog):
+    workspace.fault(route="fs/directories/get", status=status, error_code="", message="no")
+
+    assert backend.newest_checkpoint("/Volumes/main/ml/runs", "") is None
+    assert ("/Volumes/main/ml/runs cannot be looked at" in caplog.text) == (status != 404)
+
+
+def test_a_volume_of_which_nothing_is_known_is_asked_again(workspace, backend):
+    workspace.fault("internal", route="fs/directories/get", times=1)
+
+    with pytest.raises(BackendUnavailableError):
+        backend.newest_checkpoint("/Volumes/main/ml/runs", "")
+    assert backend.newest_checkpoint("/Volumes/main/ml/runs", "") is None
+
+
+def test_why_runs_wait_is_asked_of_a_few_at_a_time_and_in_the_end_of_all(make_workspace, opened):
+    plan = {"queue_s": 1e6, "waits": "STATUS:no GPU is free", "run_s": 1.0}
+    workspace = make_workspace(default=plan)
+    backend = opened(workspace)
+    make_job = jobs_for(backend)
+    handles = list(backend.submit([make_job() for _ in range(20)]))
+    told = []
+    for _ in range(3):
+        workspace.recorder.forget()
+        told.append(Counter(seen.detail for seen in backend.poll(handles).values())["no GPU is free..."])
+        assert workspace.recorder.counts["jobs/runs/get-output"] <= 8
+        workspace.advance(60)
+
+    assert told == [8, 16, 20]
+    assert backend.describe(handles[0])["message"] == "no GPU is free..."
+    assert Counter(run.detail for run in opened(workspace).remote_runs())["no GPU is free..."] == 8
 
 
 # What else is there

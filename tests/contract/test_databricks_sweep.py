@@ -40,7 +40,13 @@ def workspace(home, clean_env):
 
 
 @pytest.fixture
-def drive(home, workspace):
+def notices():
+    """Return what was said before the first trial, once a sweep was driven."""
+    return []
+
+
+@pytest.fixture
+def drive(home, workspace, notices):
     """Drive a sweep to its end at the workspace's time; return (row, results, trials)."""
     opened = []
 
@@ -65,7 +71,7 @@ def drive(home, workspace):
         ledger = open_ledger(home)
         opened.append(ledger)
         site = Site(home, sweep, ledger, backend, tracker)
-        require_backend(site)
+        notices.extend(require_backend(site))
         row = begin(site, now=clock(), new=True, code=site.prepare_code()).row
         row = Drive(site, Ticks(), clock=clock).run(row.id)
         return row, gather(ledger, row), ledger.trials(row.id)
@@ -79,6 +85,14 @@ def losses(workspace, values):
     for number, value in values.items():
         plan = {"queue_s": 2.0, "run_s": 20.0, "metrics": {"loss": [value + 1, value]}}
         workspace.outcome(plan, token=f"*-{number:04d}-a*")
+
+
+def test_an_experiment_that_the_service_does_not_use_is_named(drive, notices):
+    drive(count=1, tracking={"experiment": "mine"})
+
+    assert [
+        notice for notice in notices if notice.startswith("tracking.experiment is not used: on databricks")
+    ]
 
 
 def test_five_hundred_trials_cost_two_requests_each_and_survive_a_busy_workspace(workspace, drive):
@@ -221,6 +235,32 @@ def test_a_sweep_that_is_cancelled_leaves_nothing_running(workspace, drive, home
     assert row.state is SweepState.CANCELLED
     assert {trial.state.value for trial in trials} == {"cancelled"}
     assert {run.result for run in workspace.runs} == {"CANCELED"}
+
+
+def test_a_run_that_is_listed_late_is_cancelled_though_the_answer_to_its_submission_was_lost(
+    workspace, drive, home
+):
+    workspace.outcome({"run_s": None})
+    workspace.fault("bad_gateway", when="after", route="jobs/runs/submit", times=1)
+    workspace.fault(route="jobs/runs/list", status=200, body="{}", times=3)
+    stopped = []
+
+    original = workspace.advance
+
+    def advance(seconds):
+        original(seconds)
+        if workspace.runs and not stopped:
+            ledger = open_ledger(home)
+            (row,) = ledger.sweeps(active_only=True)
+            ledger.wish(row.id, Wish.STOP)
+            ledger.close()
+            stopped.append(row.id)
+
+    workspace.advance = advance
+    row, _, trials = drive(count=1)
+
+    assert (row.state, [trial.state.value for trial in trials]) == (SweepState.CANCELLED, ["cancelled"])
+    assert [run.result for run in workspace.runs] == ["CANCELED"]
 
 
 def test_another_mlflow_than_the_workspace_s_is_refused(home, workspace):

@@ -10,7 +10,7 @@ from airflows.backends.base import Job
 from airflows.engine.results import exit_status, gather
 from airflows.errors import SubmitError, SubmitRejectedError, SubmitUnsentError
 from airflows.ledger import SweepRow, SweepState
-from airflows.testing.crash import Boundaries, Died, World
+from airflows.testing.crash import Boundaries, Died, Ticks, World
 from airflows.testing.fake import Script
 from airflows.trial import Reason, State
 
@@ -48,6 +48,19 @@ def test_a_trial_that_cannot_be_sent_yet_does_not_hide_the_retry_of_another(make
     assert "limits.trials" in row.message
     done = world.ledger.trials(row.id, states=[State.SUCCEEDED])
     assert [(trial.number, trial.attempt) for trial in done] == [(1, 1), (2, 0)]
+
+
+def test_why_trials_cannot_be_sent_yet_is_said_until_they_are(make: Make) -> None:
+    unsent = iter([SubmitUnsentError("no GPU is free now.")] * 3)
+    world = make(lambda _job: Script(seconds=20), space={"parameters.seed": [0]})
+    fake = world.connect()
+    fake.refuse = lambda _job: next(unsent, None)
+    ticks = Ticks()
+    row = world.driving(world.site(fake), ticks).run(world.begin())
+
+    assert row.state is SweepState.SUCCEEDED
+    assert set(ticks.notes) == {"no GPU is free now."}
+    assert 3 <= len(ticks.notes) < ticks.count - 10
 
 
 def test_a_sweep_stopped_by_a_limit_with_failed_trials_has_not_succeeded(make: Make) -> None:

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from airflows.backends.local.processes import marked
+from airflows.backends.local.runs import here
+from airflows.drivers import current_owner
 from airflows.engine import operations
 from airflows.engine.drive import Drive
 from airflows.engine.observers import Silent, Snapshot
+from airflows.engine.site import open_site
 from airflows.engine.start import Begun
+from airflows.errors import BackendUnavailableError, LeaseHeldError
 from airflows.ledger import Ledger, SweepRow, SweepState, Wish, open_ledger
 from airflows.sweepfile import LoadedSweep, sweep_from_mapping
+from airflows.testing.crash import Ticks
 from airflows.trial import State
 
 PATIENCE_S = 60
@@ -199,3 +207,110 @@ def test_a_living_driver_carries_out_what_somebody_else_cancels(workshop: Worksh
     assert driven[0].lease_owner == ""
     states = [State.CANCELLED] * 3 if not part else [State.SUCCEEDED, State.CANCELLED, State.SUCCEEDED]
     assert workshop.states(row.id) == states
+
+
+# Another machine with the same ledger
+
+ELSEWHERE = "elsewhere.example.org"
+
+
+@contextlib.contextmanager
+def elsewhere() -> Iterator[None]:
+    """As if this process were on another machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket, "gethostname", lambda: ELSEWHERE)
+        here.cache_clear()
+        yield
+    here.cache_clear()
+
+
+def carried_on(workshop: Workshop, sweep: str) -> object:
+    return operations.carry_on(sweep, home=workshop.home, observer=Ticks(most=5))
+
+
+def resumed(workshop: Workshop, sweep: str) -> object:
+    return operations.resume(sweep, home=workshop.home, sets=["limits.concurrent=3"], observer=Ticks(most=5))
+
+
+def resumed_in_the_background(workshop: Workshop, sweep: str) -> object:
+    return operations.resume(sweep, home=workshop.home, backend="local", drive=False)
+
+
+def started_again(workshop: Workshop, _sweep: str) -> object:
+    return operations.start(workshop.sweep, home=workshop.home, observer=Ticks(most=5))
+
+
+def driven(workshop: Workshop, sweep: str) -> object:
+    """When the other machine's lease ran out after all else had been looked at."""
+    site = open_site(workshop.sweep, workshop.home)
+    with contextlib.closing(site.ledger):
+        return Drive(site, Ticks(most=5)).run(sweep)
+
+
+WAYS = [carried_on, resumed, resumed_in_the_background, started_again, driven]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("begun", [True, False])
+def test_only_the_machine_of_its_trials_drives_a_sweep_on(
+    workshop: Workshop, way: Callable[[Workshop, str], object], begun: bool, request: pytest.FixtureRequest
+) -> None:
+    if begun:
+        row = request.getfixturevalue("paused")
+    else:
+        row = operations.start(workshop.sweep, home=workshop.home, drive=False).row
+    before = workshop.ledger.trials(row.id)
+    host = current_owner().host
+    # So that whoever drives it all the same comes to an end.
+    workshop.open_gate()
+    with elsewhere(), pytest.raises(BackendUnavailableError) as raised:
+        way(workshop, row.id)
+
+    assert f"only {host} can drive it. Run the same command on {host}." in str(raised.value)
+    assert raised.value.exit_code == 3
+    assert workshop.ledger.sweep(row.id) == row
+    assert workshop.ledger.trials(row.id) == before
+
+
+def test_a_sweep_is_left_behind_only_for_its_own_machine(workshop: Workshop, paused: SweepRow) -> None:
+    workshop.ledger.wish(paused.id, Wish.RUN)
+    later = time.time() + 3600
+    with elsewhere():
+        assert operations.unattended(home=workshop.home, now=later) == []
+    assert [row.id for row in operations.unattended(home=workshop.home, now=later)] == [paused.id]
+
+
+def test_while_its_own_machine_drives_another_is_told_who_does(workshop: Workshop, paused: SweepRow) -> None:
+    now, host = time.time(), current_owner().host
+    lease = workshop.ledger.hold(paused.id, current_owner(), now=now, ttl_s=30, token="own")
+    with elsewhere():
+        for way in WAYS:
+            with pytest.raises(LeaseHeldError, match=host):
+                way(workshop, paused.id)
+    workshop.ledger.release(lease)
+
+
+@pytest.mark.parametrize("part", ["", "/1"])
+def test_cancelling_from_another_machine_leaves_the_request_for_the_right_one(
+    workshop: Workshop, paused: SweepRow, part: str
+) -> None:
+    wanted = paused.id + part
+    with elsewhere():
+        outcome = operations.cancel([wanted], home=workshop.home)
+    assert [(text, error.exit_code) for text, error in outcome.failed] == [(wanted, 3)]
+    assert current_owner().host in str(outcome.failed[0][1])
+    assert workshop.alive(paused.id) == [0, 1]
+
+    assert operations.cancel([wanted], home=workshop.home) == operations.CancelOutcome([wanted], [])
+    assert workshop.alive(paused.id) == ([0] if part else [])
+
+
+def test_what_runs_nowhere_is_cancelled_anywhere_and_then_taken_up_there(workshop: Workshop) -> None:
+    """Else the sweeps of a machine that is gone for good would stay open for ever."""
+    row = operations.start(workshop.sweep, home=workshop.home, drive=False).row
+    with elsewhere():
+        assert operations.cancel([row.id], home=workshop.home).cancelled == [row.id]
+        workshop.open_gate()
+        again = operations.resume(row.id, home=workshop.home, failed=True).row
+    assert (again.state, again.host) == (SweepState.SUCCEEDED, ELSEWHERE)
+    assert workshop.ran() == ["0.0", "1.0", "2.0"]

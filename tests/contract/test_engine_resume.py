@@ -17,7 +17,7 @@ from airflows.engine.drive import Drive
 from airflows.engine.reopen import reopen
 from airflows.engine.site import reload
 from airflows.engine.start import begin
-from airflows.errors import ConflictError
+from airflows.errors import ConflictError, TrackingUnavailableError
 from airflows.ledger import SweepRow, SweepState, Wish
 from airflows.sweepfile import load_sweep
 from airflows.testing.crash import BASE, Boundaries, Died, World, check
@@ -34,10 +34,10 @@ Make = Callable[..., World]
 
 
 @pytest.fixture
-def resume(monkeypatch: pytest.MonkeyPatch) -> Callable[..., SweepRow]:
-    """`airflows resume` in a world, at the cluster's time."""
+def at_work(monkeypatch: pytest.MonkeyPatch) -> Callable[[World], None]:
+    """Turns what people ask for to a world, and to the cluster's time."""
 
-    def call(world: World, sweep: str, **options: Any) -> SweepRow:
+    def turn(world: World) -> None:
         clock = world.cluster.clock
         monkeypatch.setenv("AIRFLOWS_LEDGER_URL", world.database)
         monkeypatch.setattr(operations, "time", SimpleNamespace(time=clock))
@@ -47,6 +47,16 @@ def resume(monkeypatch: pytest.MonkeyPatch) -> Callable[..., SweepRow]:
             "open_site",
             lambda loaded, _home, **_row: replace(world.site(None, world.open_ledger()), sweep=loaded),
         )
+
+    return turn
+
+
+@pytest.fixture
+def resume(at_work: Callable[[World], None]) -> Callable[..., SweepRow]:
+    """`airflows resume` in a world."""
+
+    def call(world: World, sweep: str, **options: Any) -> SweepRow:
+        at_work(world)
         return operations.resume(sweep, home=world.home, **options).row
 
     return call
@@ -143,6 +153,34 @@ def test_a_sweep_that_was_cancelled_halfway_runs_the_rest_when_it_is_resumed(
     assert resume(world, sweep, failed=True).state is SweepState.SUCCEEDED
     assert world.ledger.counts(sweep) == {State.SUCCEEDED: 600}
     assert world.submitted_twice == []
+
+
+def test_whoever_comes_next_cancels_though_mlflow_is_away(
+    make: Make, at_work: Callable[[World], None]
+) -> None:
+    world = make(lambda _job: Script(seconds=100_000))
+    world.tracker = FakeTracker()
+    with pytest.raises(Died):
+        world.drive(Boundaries(die_if=lambda name: name == "after poll"), dead_for_sure=True)
+    (row,) = world.ledger.sweeps()
+    at_work(world)
+    world.tracker.away = True
+    with pytest.raises(TrackingUnavailableError):
+        operations.carry_on(row.id, home=world.home)
+    assert all(run.cancelled_at is None for run in world.cluster.runs.values())
+
+    world.ledger.wish(row.id, Wish.STOP)
+    # What is left is to end the runs in MLflow.
+    with pytest.raises(TrackingUnavailableError):
+        operations.carry_on(row.id, home=world.home)
+    assert set(world.ledger.counts(row.id)) == {State.CANCELLED}
+    world.tracker.away = False
+    assert operations.carry_on(row.id, home=world.home).row.state is SweepState.CANCELLED
+
+
+def test_trials_of_a_cluster_bind_a_sweep_to_no_machine(make: Make) -> None:
+    world = make()
+    assert world.ledger.sweep(world.begin()).host == ""
 
 
 # Another MLflow store

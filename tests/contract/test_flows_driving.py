@@ -13,6 +13,7 @@ import pytest
 import airflows
 from airflows.engine import operations
 from airflows.engine.observers import Silent
+from airflows.errors import LeaseHeldError, NotFoundError
 from airflows.flowruns import driving as driving_module
 from airflows.flowruns.driving import Driving
 from airflows.flowruns.request import SweepRequest, Wanted, read_request
@@ -154,6 +155,39 @@ def test_a_second_driver_looks_on_and_takes_over(place: Place, running: Driving)
     assert sum("looks on" in line for line in place.said) == 1
 
 
+def test_who_looks_on_waits_while_a_person_lets_the_sweep_rest(place: Place, running: Driving) -> None:
+    second = place.driving(Wanted(running.sweep))
+    thread = place.start(second)
+    place.wait_for(lambda: any("looks on" in line for line in place.said))
+    place.ledger.wish(running.sweep, Wish.PAUSED)
+    left(place, running)
+    place.wait_for(lambda: any("let go of by a person" in line for line in place.said))
+    row = place.ledger.sweep(running.sweep)
+    assert (row.wish, row.lease_owner) == (Wish.PAUSED, "")
+    place.ledger.wish(running.sweep, Wish.RUN)
+    place.open_gate()
+    thread.join(PATIENCE_S)
+    assert place.ledger.sweep(running.sweep).state is SweepState.SUCCEEDED
+    assert len(place.ran()) == 3
+
+
+def test_who_is_not_to_look_on_is_told_who_drives(place: Place, running: Driving) -> None:
+    other = Driving(Wanted(running.sweep), place.home, Silent(), place.said.append, looks_on=False)
+    with pytest.raises(LeaseHeldError):
+        other.run()
+    assert place.ledger.sweep(running.sweep).ended_at is None
+
+
+def test_trials_that_were_stopped_before_the_sweep_was_written_down_never_run(place: Place) -> None:
+    early = place.driving(place.wanted())
+    with pytest.raises(NotFoundError):
+        early.stop_trials()
+    place.open_gate()
+    early.run()
+    assert place.ledger.sweep(early.sweep).state is SweepState.CANCELLED
+    assert place.ran() == []
+
+
 def test_stopping_the_trials_cancels_the_sweep(place: Place, running: Driving) -> None:
     running.stop_trials()
     place.wait_for(lambda: place.ledger.sweep(running.sweep).ended_at)
@@ -203,7 +237,12 @@ def test_the_python_api_cancels_from_another_thread(running: Driving) -> None:
         airflows.cancel("nothing")
 
 
-def test_a_sweep_in_the_ledger_is_wanted_by_its_id_or_name(place: Place, running: Driving) -> None:
+def test_a_sweep_in_the_ledger_is_wanted_by_its_id_or_name(
+    place: Place, running: Driving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A directory of the same name is no sweep.yaml.
+    (place.home / "flow").mkdir()
+    monkeypatch.chdir(place.home)
     for name in (running.sweep, "flow"):
         assert read_request(SweepRequest(name), home=place.home, instance="") == Wanted(running.sweep)
     with pytest.raises(airflows.SpecError, match="come too late"):

@@ -21,7 +21,9 @@ client.log_metric(run, "loss", wanted["loss"])
 client.log_metric(run, "latency", wanted["latency"])
 if wanted["kind"] == "in_run":
     client.log_text(run, "flavors: {}", "model/MLmodel")
-if wanted["kind"] == "logged":
+if wanted["kind"] == "both":
+    client.log_text(run, "flavors: {}", "in_run/MLmodel")
+if wanted["kind"] in {"logged", "both"}:
     experiment = client.get_run(run).info.experiment_id
     made = client.create_logged_model(experiment, name="model", source_run_id=run)
     client.finalize_logged_model(made.model_id, "READY")
@@ -32,7 +34,8 @@ class Works:
     def __init__(self, directory: Path, home: Path) -> None:
         self.script = directory / "train.py"
         self.script.write_text(TRIAL)
-        self.client = load("mlflow").MlflowClient(tracking_uri=f"sqlite:///{home}/mlflow.db")
+        self.uri = f"sqlite:///{home}/mlflow.db"
+        self.client = load("mlflow").MlflowClient(tracking_uri=self.uri)
 
     def sweep(self, name: str, *losses: float, kind: str = "in_run", latency: float = 1.0, **fields) -> str:
         """Run a sweep to its end; return its id."""
@@ -99,6 +102,49 @@ def test_a_version_that_no_sweep_made_is_judged_by_its_run(works):
     quick = airflows.promote(works.sweep("quick", 0.7, objective=constrained), model="net")
     assert quick.moved
     assert quick.why == "Version 2 cannot hold it: constraint latency <= 5 broken: 9.0."
+
+
+def test_the_alias_stays_with_a_version_of_which_nothing_can_be_known(works):
+    rival = works.sweep("rival", 0.3)
+    run = works.client.create_run("0").info.run_id
+    works.client.delete_run(run)
+    works.client.create_registered_model("net")
+    for number, made_by in enumerate([None, run, "0" * 32], start=1):
+        works.client.create_model_version("net", "models/by_hand", run_id=made_by)
+        works.client.set_registered_model_alias("net", "champion", str(number))
+        with pytest.raises(ConflictError, match=rf"^version {number} has the alias, .* cannot be known: "):
+            airflows.promote(rival, model="net")
+        assert works.client.get_model_version_by_alias("net", "champion").version == number
+
+    # One that a sweep promoted tells by its tags; a tag that somebody has broken tells nothing.
+    tags = {
+        "metric": "loss",
+        "goal": "minimize",
+        "take": '"last"',
+        "across_replicates": "mean",
+        "value": "0.2",
+    }
+    for name, text in tags.items():
+        works.client.set_model_version_tag("net", "3", f"airflows.{name}", text)
+    made = airflows.promote(rival, model="net")
+    assert (made.moved, made.why) == (False, "loss 0.3 is not better than 0.2 of version 3 (minimize).")
+    works.client.set_model_version_tag("net", "3", "airflows.value", "about 0.2")
+    with pytest.raises(ConflictError, match=r"airflows\.value of version 3 is 'about 0\.2'"):
+        airflows.promote(rival, model="net")
+
+
+def test_each_model_of_a_run_is_a_version_of_its_own_and_made_once(works):
+    (winner,) = airflows.attach(works.sweep("both", 0.5, kind="both")).trials
+    registry = load("airflows.tracking.registry").Registry(works.uri)
+    name = "tom's net"
+    numbers = [
+        registry.register(name, winner.mlflow_run_id, artifact).number
+        for artifact in ("model", "in_run", "model", "in_run")
+    ]
+    assert numbers == ["1", "2", "1", "2"]
+    sources = [works.client.get_model_version(name, number).source for number in ("1", "2")]
+    assert "/models/m-" in sources[0]
+    assert sources[1].endswith("/artifacts/in_run")
 
 
 def test_a_winner_without_a_model_says_what_to_log(works):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -54,6 +55,16 @@ def test_a_sweep_says_how_many_will_have_ended(make: Make, limits: dict, limit: 
     # What the driver will find: two trials in 100 seconds.
     expected = {"limits.wall_time": 10, "limits.accelerator_hours": 7}.get(limit, 20)
     assert abs(found["trials"] - expected) <= 2
+
+
+def test_results_from_before_do_not_mislead(make: Make) -> None:
+    world = halfway(make)
+    (row,) = world.ledger.sweeps()
+    results = gather(world.ledger, row)
+    stale = replace(results, counts={State.PENDING: 20})
+    now = world.cluster.clock()
+
+    assert forecast_of(world.ledger, row, stale, now) == forecast_of(world.ledger, row, results, now)
 
 
 def test_what_has_ended_foretells_nothing(make: Make) -> None:

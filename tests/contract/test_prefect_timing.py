@@ -3,13 +3,16 @@
 import asyncio
 import logging
 import threading
+from types import SimpleNamespace
+from uuid import uuid4
 
 import httpx
 import pytest
+from prefect.states import Cancelling, Running
 
-from airflows.errors import BackendUnavailableError
+from airflows.errors import BackendUnavailableError, LedgerError, NotFoundError
 from airflows.flowruns import timing
-from airflows.flowruns.timing import attend
+from airflows.flowruns.timing import CancellationWatch, attend
 
 LOGGER = logging.getLogger("test")
 
@@ -54,6 +57,67 @@ class Board:
 def _quick(monkeypatch):
     monkeypatch.setattr(timing, "FIRST_AFTER_S", 0.001)
     monkeypatch.setattr(timing, "EVERY_S", 0.001)
+
+
+class Ledger:
+    """Takes the wish to stop after so many errors."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self._errors = list(errors)
+        self.asked = 0
+
+    def stop(self) -> None:
+        self.asked += 1
+        if self._errors:
+            raise self._errors.pop(0)
+
+
+def watch(ledger: Ledger, state) -> CancellationWatch:
+    class Client:
+        async def read_flow_run(self, _):
+            return SimpleNamespace(state=state)
+
+    return CancellationWatch(Client(), uuid4(), ledger.stop, LOGGER)
+
+
+def test_a_cancellation_that_the_ledger_does_not_take_is_asked_for_again(caplog):
+    away = LedgerError("away")
+    ledger = Ledger(NotFoundError("no such sweep"), away, away)
+    watching = watch(ledger, Cancelling())
+
+    async def five_times() -> list[bool]:
+        seen = []
+        for _ in range(5):
+            await watching.show()
+            seen.append(watching.is_cancelled)
+        return seen
+
+    assert asyncio.run(five_times()) == [False, False, False, True, True]
+    assert ledger.asked == 4
+    assert [record.message.rpartition(". ")[2] for record in caplog.records] == ["no such sweep", "away"]
+
+
+def test_a_flow_run_that_goes_on_stops_no_trials():
+    ledger = Ledger()
+    asyncio.run(watch(ledger, Running()).show())
+    assert ledger.asked == 0
+
+
+def test_a_slow_answer_does_not_put_off_the_next_question_about_cancellation(monkeypatch):
+    monkeypatch.setattr(timing, "_SHARE", 1e9)
+    driving = FakeDriving()
+
+    class Client:
+        asked = 0
+
+        async def read_flow_run(self, _):
+            self.asked += 1
+            if self.asked == 3:
+                driving.end.set()
+            return SimpleNamespace(state=Running())
+
+    asyncio.run(attend(driving, [CancellationWatch(Client(), uuid4(), Ledger().stop, LOGGER)], LOGGER))
+    assert driving.log == ["ended"]
 
 
 def test_it_is_shown_once_more_after_the_end():

@@ -10,7 +10,10 @@ import yaml
 from airflows.backends.base import Job
 from airflows.backends.databricks import payload
 from airflows.backends.databricks.submitting import Variables
+from airflows.errors import SpecError
 from airflows.launch import Launcher
+from airflows.spec import Checkpoint
+from airflows.sweepfile import sweep_from_mapping
 from airflows.train import decode, load_train, read_train
 from airflows.trial import Trial
 
@@ -135,6 +138,32 @@ def test_a_job_that_is_uploaded_has_no_path_of_this_machine(tmp_path):
     assert sorted(Variables.of(job).own) == [
         *("AIRFLOWS_ATTEMPT", "AIRFLOWS_CHECKPOINT_DIR", "AIRFLOWS_SWEEP", "AIRFLOWS_TRIAL")
     ]
+
+
+@pytest.mark.parametrize("directory", ["/data/runs", "/Volumes/main/ml", "/Volumes/main//runs"])
+def test_checkpoints_are_kept_in_a_volume_or_not_at_all(tmp_path, directory):
+    base = read_train(CASES[0]["config"], file="train.yaml")
+    checkpoint = Checkpoint(dir=directory)
+
+    with pytest.raises(SpecError, match="/Volumes/CATALOG/SCHEMA/VOLUME"):
+        job_of(base, base.tree, tmp_path, checkpoint=checkpoint)
+
+
+def test_a_volume_itself_may_keep_checkpoints(tmp_path):
+    base = read_train(CASES[0]["config"], file="train.yaml")
+
+    job = job_of(base, base.tree, tmp_path, checkpoint=Checkpoint(dir="/Volumes/main/ml/runs"))
+
+    assert job.checkpoint_dir.startswith("/Volumes/main/ml/runs/")
+
+
+def test_the_directory_of_experiments_cannot_be_swept(tmp_path):
+    base = {"experiment_name": "ner", "command": "true"}
+    base["compute"] = {"accelerator_type": "GPU_1xA10", "num_accelerators": 1}
+    tree = {"name": "ner", "base": base, "space": {"mlflow_experiment_directory": ["/Shared/a", "/Shared/b"]}}
+
+    with pytest.raises(SpecError, match="mlflow_experiment_directory cannot be swept"):
+        sweep_from_mapping({**tree, "objective": {"metric": "loss", "goal": "minimize"}}, directory=tmp_path)
 
 
 def test_the_guide_s_file_asks_for_sixteen_accelerators_on_two_nodes():

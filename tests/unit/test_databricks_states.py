@@ -95,6 +95,28 @@ def test_an_end_has_a_reason(seen, code, reason):
     assert classify(observation, ()).reason is reason
 
 
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        ("Task failed with exit code 137.", 137),
+        ("exit status: 2", 2),
+        ("The command exited with 3", 3),
+        ("exited with exit code of 4 on node 1", 4),
+        ("Exit code is 255", 255),
+        ("exit_code=9", 9),
+        ("exited with status 0", None),
+        ("exit code 256", None),
+        ("exited: 2 nodes lost", None),
+        ("The job exited after 2 nodes were lost", None),
+        ("HTTP status 200 from the registry", None),
+        ("status of 3 replicas is unknown", None),
+        ("no capacity", None),
+    ],
+)
+def test_an_exit_code_is_one_that_is_called_so(message, code):
+    assert states.exit_code_in(message) == code
+
+
 def test_a_success_is_clean_and_nothing_else_is():
     assert states.observation_of(run("TERMINATED", "SUCCESS"), IDS).exit_code == 0
     other = states.observation_of(run("TERMINATED", "SUCCESS_WITH_FAILURES"), IDS)

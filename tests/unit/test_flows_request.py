@@ -3,7 +3,7 @@
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from airflows.errors import SpecError
+from airflows.errors import LedgerError, SpecError
 from airflows.flowruns.request import MOST_SHOWN, SweepParameter, SweepRequest, read_request
 
 BASE = {
@@ -75,6 +75,14 @@ def test_the_instance_tells_sweeps_apart(home):
     assert tonight.instance == "2026-11-30T01:00:00Z"
     named = read(home, "2026-11-30T01:00:00Z", instance="mine")
     assert (named.instance, named.id) == ("mine", read(home, "other", instance="mine").id)
+    assert read(home, "2026-11-30T01:00:00Z", instance="").id == tonight.id
+
+
+def test_a_ledger_that_cannot_be_read_is_not_taken_for_an_empty_one(home):
+    home.mkdir()
+    (home / "ledger.db").write_bytes(b"no database" * 1000)
+    with pytest.raises(LedgerError):
+        read(home, sweep="nightly")
 
 
 def test_up_to_a_thousand_trials_are_mirrored_and_no_more(home):

@@ -195,6 +195,20 @@ def test_a_failure_names_its_causes_grouped_and_what_to_do():
     ]
 
 
+def test_passwords_in_addresses_are_shown_nowhere():
+    address = "postgresql://me:hush@db.example.org/runs"
+    # Cut between the password and what tells that it is one.
+    long = "x" * 166 + f" no route to {address} " + "x" * 100
+    trials = [trial(0, State.SUCCEEDED, 0.5), trial(1, State.FAILED, message=long)]
+    causes = [attempt(1, long)]
+    seen = view(trials, causes, message=f"no route to {address}")
+    seen = replace(seen, trials=[(each, {"parameters.lr": address}) for each, _ in seen.trials])
+    shown = json.dumps([artifact.data for artifact in artifacts_of(seen)])
+    for text in (shown, json.dumps(result_of(seen)), failure_text(seen)):
+        assert "hush" not in text
+        assert "postgresql://me:***@db.example.org/runs" in text
+
+
 def test_the_result_is_small_and_json():
     result = result_of(view(FINISHED))
     assert json.loads(json.dumps(result)) == result

@@ -143,6 +143,7 @@ def test_a_submission_that_is_found_is_adopted():
         # The claim is an earlier driver's, which may have sent it until this one took over.
         (500, 29, False, False),
         (500, 30, False, True),
+        # Where sending a token twice is one run there is nothing to wait for.
         (0, 0, True, True),
     ],
 )
@@ -163,6 +164,21 @@ def test_what_was_never_sent_is_not_sent_only_to_be_stopped(fields):
 
     assert kinds(made) == [(0, "unsent")]
     assert made.resubmits == []
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+@pytest.mark.parametrize(
+    "fields", [{"wish": Wish.STOP}, {"halted": "failed: x"}, {"cancels": frozenset({0})}]
+)
+def test_a_run_that_may_yet_be_seen_is_not_given_up_for_never_sent(idempotent, fields):
+    """Nobody would cancel it any more once its trial has ended."""
+    settling = replace(rules(), idempotent=idempotent)
+    young, old = submitting(29), submitting(30)
+    known = {"sightings": {0: Sighting(absent=True)}, "rules": settling, **fields}
+    waits = plan(view(in_flight=[young], **known))
+
+    assert (kinds(waits), waits.resubmits, waits.done) == ([], [], False)
+    assert kinds(plan(view(in_flight=[old], **known))) == [(0, "unsent")]
 
 
 # Placement

@@ -1,5 +1,7 @@
 """Which failures are followed by another attempt, and when."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from airflows.backends.base import Observation, Phase
 from airflows.failures import Verdict, classify
 from airflows.planner import is_first_failure
-from airflows.retry import NO_PROGRESS, Progress, RetryPolicy, after_failure, wait_s
+from airflows.retry import NO_PROGRESS, NO_RETRIES, Progress, RetryPolicy, after_failure, wait_s
 from airflows.trial import Event, EventKind, Handle, Reason, State, Trial, advance
 
 NOW = 1_700_000_000.0
@@ -157,6 +159,16 @@ def test_retry_max(most, made):
     policy = RetryPolicy(most, 3, 10)
 
     assert kinds(*[(Reason.ERROR, f"e{n}", -1) for n in range(9)], policy=policy) == made
+
+
+@pytest.mark.parametrize("reason", [*INFRASTRUCTURE, Reason.TIMED_OUT, Reason.ERROR, Reason.OUT_OF_MEMORY])
+def test_where_the_service_tries_again_nothing_is_retried_however_far_it_came(reason):
+    policy = replace(NO_RETRIES, relieves=True)
+    event = after_failure(running(), verdict(reason, "the words"), Progress("c", 9, 10), policy, NOW)
+
+    assert event.kind is EventKind.FAILED
+    assert event.detail.endswith("the words; not tried again here: retries are left to the service")
+    assert event.changes["checkpoint_step"] == 9
 
 
 def test_no_retries_of_errors_leaves_those_of_the_place():

@@ -15,11 +15,11 @@ from airflows.backends.databricks import payload, states
 from airflows.backends.databricks.client import Workspace, WorkspaceError, as_unavailable, load_sdk
 from airflows.backends.databricks.finding import Finder, token_in
 from airflows.backends.databricks.logs import LogReader
-from airflows.backends.databricks.preparing import Preparation
+from airflows.backends.databricks.preparing import ImagePendingError, Preparation
 from airflows.backends.databricks.remote import remote_run, story
 from airflows.backends.databricks.script import SCRATCH
 from airflows.backends.databricks.settings import DatabricksSettings
-from airflows.backends.databricks.states import Run
+from airflows.backends.databricks.states import MlflowIds, Run
 from airflows.backends.databricks.submitting import Submitter
 from airflows.backends.databricks.volumes import newest_in_volume
 from airflows.backends.databricks.watching import Watcher, number_of
@@ -30,6 +30,8 @@ from airflows.trial import Handle
 
 _BATCH = 20
 _SOON_S = 5.0
+# How long a run that was just submitted may be missing from the list of runs.
+_LAG_S = 60.0
 
 
 class DatabricksBackend:
@@ -77,7 +79,7 @@ class DatabricksBackend:
             idempotent_submit=True,
             max_batch=_BATCH,
             queues_itself=False,
-            visibility_lag_s=0.0,
+            visibility_lag_s=_LAG_S,
             makes_mlflow_run=True,
             slots=self._settings.slots,
             shares_host=False,
@@ -115,7 +117,7 @@ class DatabricksBackend:
         """Say whether runs can be submitted from here now; never raises."""
         try:
             # A person waits for this answer.
-            me = Workspace(self._settings.profile, min(self._settings.patience, _SOON_S)).me()
+            me = Workspace(self._settings.profile, min(self._settings.patience, _SOON_S), _SOON_S).me()
         except WorkspaceError as exc:
             return Reach(False, str(as_unavailable(exc)))
         except AirflowsError as exc:
@@ -126,21 +128,23 @@ class DatabricksBackend:
         return Reach(True, "", tuple(notes))
 
     def check(self, config: TrainConfig, base_dir: Path = Path()) -> tuple[str, ...]:
-        """Return what people should know before runs of a train.yaml start here.
+        """Return what people should know before runs of a train.yaml start here; nothing is written.
 
         Raises:
             SpecError: the workspace refuses such a run.
             BackendUnavailableError: it did not answer.
         """
         del base_dir
+        notes = []
         try:
             self._preparation.check(config)
+        except ImagePendingError as exc:
+            notes.append(f"{exc} Trials wait for it.")
         except WorkspaceError as exc:
             if exc.is_refusal:
                 message = f"Databricks refuses such a run: {exc.message}"
                 raise SpecError(message) from None
             raise as_unavailable(exc) from None
-        notes = []
         if config.max_retries and self._settings.retries == "airflows":
             notes.append(
                 "Failed attempts are retried by airflows, each as a run of its own; the service gets "
@@ -239,16 +243,18 @@ class DatabricksBackend:
     # What else is there
 
     def remote_runs(self) -> Iterator[RemoteRun]:
-        """Yield this user's AI Runtime runs that wait or run now, whoever submitted them.
+        """Yield this user's AI Runtime runs that wait or run now, whatever submitted them.
 
         Raises:
             BackendUnavailableError: nobody was asked, so nothing is known.
         """
         me = self._creator()
+        why: Mapping[int, MlflowIds] = {}
         for page in self._watcher.pages(active_only=True):
-            for run in page:
-                if run.get("creator_user_name") == me and states.ai_task(run) is not None:
-                    yield remote_run(run)
+            mine = [r for r in page if r.get("creator_user_name") == me and states.ai_task(r) is not None]
+            why = why or self._watcher.waiting_ids(mine)
+            for run in mine:
+                yield remote_run(run, why.get(states.task_id(run), MlflowIds()))
 
     def describe(self, handle: Handle) -> dict[str, Any]:
         """Return what the workspace knows of a run, as `databricks air get` shows it.
@@ -261,7 +267,7 @@ class DatabricksBackend:
         if run is None:
             message = f"the workspace knows no run {handle}."
             raise NotFoundError(message, hint="`airflows list --remote` shows those that wait or run.")
-        tasks = states.attempts_of(run)
-        found = self._watcher.mlflow_ids(int(tasks[-1].get("run_id") or 0)) if tasks else None
+        task = states.task_id(run)
+        found = self._watcher.mlflow_ids(task) if task else None
         self._creator()
         return story(run, found, self._workspace.host, self._workspace.workspace_id, self._clock())

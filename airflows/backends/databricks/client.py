@@ -7,6 +7,8 @@ longer have, is no obstacle.
 
 from __future__ import annotations
 
+import configparser
+import http.client
 import json
 import logging
 import threading
@@ -16,6 +18,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -53,13 +56,15 @@ class WorkspaceError(Exception):
         message: its words.
         code: its `error_code`, such as `FEATURE_DISABLED`.
         status: the HTTP status, as far as the SDK tells it; 0 when it does not, as for a 502.
+        is_repeat: the request was sent before, and that may have had its effect.
     """
 
-    def __init__(self, message: str, code: str, status: int) -> None:
+    def __init__(self, message: str, code: str, status: int, *, is_repeat: bool = False) -> None:
         super().__init__(message)
         self.message = message
         self.code = code
         self.status = status
+        self.is_repeat = is_repeat
 
     @property
     def is_disabled(self) -> bool:
@@ -88,11 +93,13 @@ class Workspace:
     Args:
         profile: of ~/.databrickscfg; None leaves it to the SDK.
         patience_s: how long a request is repeated.
+        timeout_s: how long one answer is waited for.
     """
 
-    def __init__(self, profile: str | None, patience_s: float) -> None:
+    def __init__(self, profile: str | None, patience_s: float, timeout_s: float = _HTTP_TIMEOUT_S) -> None:
         self._profile = profile
         self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self._gate = threading.BoundedSemaphore(AT_ONCE)
         self._opening = threading.Lock()
         self._api: Any = None
@@ -167,12 +174,13 @@ class Workspace:
             BackendUnavailableError: it did not answer in time, or nobody could be asked.
         """
         client = self._client
+        sign = _Signature(client.config.authenticate)
         try:
             with self._gate:
-                return client.api_client.do(method, path, **options)
+                return client.api_client.do(method, path, auth=sign, **options)
         except Exception as exc:  # noqa: BLE001
             # The SDK lets exceptions of its own, of requests and of its credential providers through.
-            raise _translated(exc) from None
+            raise _translated(exc, is_repeat=sign.count > 1) from None
 
     @property
     def _client(self) -> Any:
@@ -188,13 +196,29 @@ class Workspace:
         try:
             config = core.Config(
                 retry_timeout_seconds=max(1, round(self._patience_s)),
-                http_timeout_seconds=_HTTP_TIMEOUT_S,
+                http_timeout_seconds=self._timeout_s,
                 product="airflows",
                 **known,
             )
-            return sdk.WorkspaceClient(config=config)
+            client = sdk.WorkspaceClient(config=config)
         except Exception as exc:  # noqa: BLE001 - each way to get credentials has its own
             raise _no_credentials(exc, self._profile) from None
+        if self._profile:
+            _require_host_of(self._profile, config)
+        return client
+
+
+class _Signature:
+    """Signs a request each time it is sent, and counts that: the SDK does not tell how often it tried."""
+
+    def __init__(self, headers: Callable[[], Mapping[str, str]]) -> None:
+        self._headers = headers
+        self.count = 0
+
+    def __call__(self, request: Any) -> Any:
+        self.count += 1
+        request.headers.update(self._headers())
+        return request
 
 
 def load_sdk() -> ModuleType:
@@ -239,6 +263,10 @@ def fetch_signed(address: str, headers: Iterable[Mapping[str, str]]) -> bytes:
         exc.close()
         message = f"the signed address answered {exc.code}"
         raise OSError(message) from None
+    except http.client.HTTPException as exc:
+        # Such as an answer that was cut short, which is no OSError.
+        message = f"the signed address answered amiss: {type(exc).__name__}"
+        raise OSError(message) from None
 
 
 # What goes wrong
@@ -248,7 +276,7 @@ def _as_dict(answer: Any) -> dict[str, Any]:
     return answer if isinstance(answer, dict) else {}
 
 
-def _translated(exc: Exception) -> Exception:
+def _translated(exc: Exception, *, is_repeat: bool) -> Exception:
     if isinstance(exc, BackendUnavailableError | MissingExtraError):
         return exc
     if isinstance(exc, TimeoutError):
@@ -259,7 +287,8 @@ def _translated(exc: Exception) -> Exception:
     if "DatabricksError" not in names:
         return BackendUnavailableError(f"the Databricks workspace did not answer: {_sentence(str(exc))}")
     status = next((_STATUS[name] for name in names if name in _STATUS), 0)
-    return WorkspaceError(_sentence(str(exc)), str(getattr(exc, "error_code", "") or ""), status)
+    code = str(getattr(exc, "error_code", "") or "")
+    return WorkspaceError(_sentence(str(exc)), code, status, is_repeat=is_repeat)
 
 
 def _no_credentials(exc: Exception, profile: str | None) -> BackendUnavailableError:
@@ -270,6 +299,25 @@ def _no_credentials(exc: Exception, profile: str | None) -> BackendUnavailableEr
     message = f"no Databricks credentials were found in {where}{why}"
     hint = "Run `databricks auth login`, name a profile (-p), or set DATABRICKS_HOST and DATABRICKS_TOKEN."
     return BackendUnavailableError(message, hint=hint)
+
+
+def _require_host_of(profile: str, config: Any) -> None:
+    """Check that a profile leads where it says: for the SDK the environment goes first.
+
+    Raises:
+        BackendUnavailableError: it leads elsewhere.
+    """
+    known = configparser.ConfigParser(interpolation=None, default_section="")
+    known.read(Path(config.config_file or "~/.databrickscfg").expanduser())
+    theirs = _bare_host(known.get(profile, "host", fallback=""))
+    if theirs and theirs != _bare_host(config.host):
+        message = f"profile {profile} is for {theirs}, but DATABRICKS_HOST is {_bare_host(config.host)}."
+        raise BackendUnavailableError(message, hint="Unset DATABRICKS_HOST, or name no profile.")
+
+
+def _bare_host(address: str) -> str:
+    parts = urlsplit(address if "://" in address else f"https://{address}")
+    return parts.netloc.rstrip("/").lower()
 
 
 def _sentence(text: str) -> str:

@@ -99,9 +99,8 @@ class LogReader:
     # The log service
 
     def _service(self, run: Run, *, follow: bool, lines: int | None) -> Iterator[str]:
-        is_past = states.is_over(run) or (
-            self.attempt is not None and self.attempt < states.attempt_number(states.attempts_of(run)[-1])
-        )
+        newest = max((states.attempt_number(task) for task in states.attempts_of(run)), default=0)
+        is_past = states.is_over(run) or (self.attempt is not None and self.attempt < newest)
         if is_past or not follow:
             found = list(self._whole(run) if lines is None else self._tail(run, lines))
             if not found and is_past:

@@ -23,6 +23,10 @@ _MOST_NAMES = 10
 _PROBE = "command.sh"
 
 
+class ImagePendingError(BackendUnavailableError):
+    """A docker image is still being imported: runs of it wait."""
+
+
 class Preparation:
     """Settles things in one workspace; a new one settles them anew, which does no harm."""
 
@@ -38,17 +42,34 @@ class Preparation:
         return payload.home_of(self._workspace.me(), self._environ)
 
     def check(self, config: TrainConfig) -> None:
-        """Return when the workspace would take such a run, as far as it tells.
+        """Return when the workspace would take such a run, as far as it tells; nothing is written there.
 
         Raises:
             SpecError: it would not.
+            ImagePendingError: only the image is still on its way.
             BackendUnavailableError: nothing is known.
         """
         # What does not change the answer is left out, so that a sweep asks once.
         alike = {**config.model_dump(exclude={"parameters", "command", "idempotency_token"})}
         self._once("validate", ids.digest(alike), lambda: self._validate(config))
-        self._once("directory", config.mlflow_experiment_directory or "", lambda: self._directory(config))
         self.policy(config)
+        self._has_directory(config)
+        wanted = payload.image_of(config)
+        # A `latest` one is imported anew for the first run: what is there now says nothing.
+        if wanted is not None and wanted.tag_policy != "latest":
+            self.image(config)
+
+    def settle(self, config: TrainConfig) -> None:
+        """Check, and make what such a run needs: its directory of experiments, its image.
+
+        Raises:
+            SpecError: the workspace would not take such a run.
+            BackendUnavailableError: nothing is known, or the image is still on its way.
+        """
+        self.check(config)
+        directory = _directory_of(config)
+        if not self._has_directory(config):
+            self._once("made", directory, lambda: uploads.make_directory(self._workspace, directory))
         self.image(config)
 
     def _validate(self, config: TrainConfig) -> None:
@@ -67,20 +88,22 @@ class Preparation:
             message = f"Databricks refuses such a run: {'; '.join([first, *others])}"
             raise SpecError(message, field=str(errors[0].get("path") or "") or None)
 
-    def _directory(self, config: TrainConfig) -> None:
-        directory = (config.mlflow_experiment_directory or "").strip()
-        if not directory:
-            return
+    def _has_directory(self, config: TrainConfig) -> bool:
+        """Whether the directory that the train.yaml names, if any, is there."""
+        directory = _directory_of(config)
+        return not directory or self._once("directory", directory, lambda: self._is_directory(directory))
+
+    def _is_directory(self, directory: str) -> bool:
         try:
             found = self._workspace.get("/api/2.0/workspace/get-status", path=directory)
         except WorkspaceError as exc:
             if not exc.is_missing:
                 raise
-            uploads.make_directory(self._workspace, directory)
-            return
+            return False
         if found.get("object_type") != "DIRECTORY":
             message = f"{directory} is no directory of the workspace but a {found.get('object_type')}."
             raise SpecError(message, field="mlflow_experiment_directory")
+        return True
 
     # Usage policy
 
@@ -136,7 +159,7 @@ class Preparation:
 
         Raises:
             SpecError: it never will be.
-            BackendUnavailableError: it is still on its way into the workspace.
+            ImagePendingError: it is still on its way into the workspace.
         """
         wanted = payload.image_of(config)
         if wanted is None:
@@ -170,7 +193,7 @@ class Preparation:
             raise SpecError(message, field=field)
         if state != "AVAILABLE":
             message = f"the image {url} is not there yet: {state or 'no state'}."
-            raise BackendUnavailableError(message)
+            raise ImagePendingError(message)
 
     # Files
 
@@ -198,3 +221,7 @@ class Preparation:
                 self._settled[kind, key] = settle()
             value: _Value = self._settled[kind, key]
             return value
+
+
+def _directory_of(config: TrainConfig) -> str:
+    return (config.mlflow_experiment_directory or "").strip()

@@ -13,8 +13,13 @@ from airflows.backends.databricks.states import MlflowIds, Run
 from airflows.trial import Handle
 
 
-def remote_run(run: Run) -> RemoteRun:
-    """Return an active run as `airflows list --remote` shows it."""
+def remote_run(run: Run, ids: MlflowIds) -> RemoteRun:
+    """Return an active run as `airflows list --remote` shows it.
+
+    Args:
+        run: of a page of `runs/list`.
+        ids: of its newest attempt, empty where it was not asked for.
+    """
     phase = states.phase_of(run)
     started = _times(run)[0]
     return RemoteRun(
@@ -23,7 +28,7 @@ def remote_run(run: Run) -> RemoteRun:
         token=token_in(run),
         phase=phase,
         word=states.word_of(run),
-        detail=states.waiting_text(run, MlflowIds()) if phase is Phase.QUEUED else "",
+        detail=states.waiting_text(run, ids) if phase is Phase.QUEUED else "",
         host=states.HOST if phase is Phase.RUNNING else "",
         submitted_at=_moment(run.get("start_time")),
         started_at=started if phase is Phase.RUNNING else None,
@@ -48,13 +53,15 @@ def story(run: Run, ids: MlflowIds | None, host: str, workspace_id: str, now: fl
     mlflow = None
     if ids is not None and ids.run:
         mlflow = f"{host}/ml/experiments/{ids.experiment}/runs/{ids.run}/artifacts/logs/node_0"
+    is_waiting = states.phase_of(run) is Phase.QUEUED
+    message = states.waiting_text(run, ids or MlflowIds()) if is_waiting else states.message_of(run)
     where = f"?o={workspace_id}" if workspace_id else ""
     return {
         "run_id": str(run.get("run_id")),
         "run_name": str(run.get("run_name") or ""),
         "user": run.get("creator_user_name"),
         "status": states.word_of(run),
-        "message": states.message_of(run) or None,
+        "message": message or None,
         "started_at": None if started is None else datetime.fromtimestamp(started, UTC).isoformat(),
         "duration_seconds": duration,
         "attempt_number": states.attempt_number(tasks[-1]) if tasks else 0,

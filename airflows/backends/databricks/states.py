@@ -23,7 +23,11 @@ _GOING = frozenset({"RUNNING", "TERMINATING"})
 # The service did not get as far as the command, or the machine went away under it.
 _PLACE_TYPES = frozenset({"INTERNAL_ERROR", "CLOUD_FAILURE"})
 _NOT_RUN = frozenset({"SKIPPED", "MAXIMUM_CONCURRENT_RUNS_REACHED", "EXCLUDED", "DISABLED"})
-_EXIT_CODE = re.compile(r"\b(?:exit(?:ed)?|return(?:ed)?|status)\b[^\d\n]{0,24}?\b(\d{1,3})\b", re.IGNORECASE)
+_EXIT_CODE = re.compile(
+    r"\b(?:(?:exit|return)[ _]?(?:code|status)|exited with)(?:\s+(?:exit|code|status|of|is|was))*"
+    r"[\s:=(]+(\d{1,3})\b",
+    re.IGNORECASE,
+)
 _STATUS_TEXT = re.compile(r"status:(?P<text>.*)", re.IGNORECASE | re.DOTALL)
 
 
@@ -105,6 +109,12 @@ def attempts_of(run: Run) -> list[Run]:
     """Return the tasks of a run, one for each attempt that is listed, oldest first."""
     tasks: Sequence[Run] = run.get("tasks") or ()
     return sorted(tasks, key=attempt_number)
+
+
+def task_id(run: Run) -> int:
+    """Return the number of a run's newest attempt, which has an output of its own; 0 for none."""
+    tasks = attempts_of(run)
+    return int(tasks[-1].get("run_id") or 0) if tasks else 0
 
 
 def attempt_number(task: Run) -> int:

@@ -137,7 +137,9 @@ class Submitter:
         try:
             answer = self._workspace.post("/api/2.2/jobs/runs/submit", body)
         except WorkspaceError as exc:
-            return _refused(exc) or SubmitAmbiguousError(f"the answer to the submission was: {exc.message}")
+            # A refusal says nothing of an earlier try, whose answer was lost.
+            refused = None if exc.is_repeat else _refused(exc)
+            return refused or SubmitAmbiguousError(f"the answer to the submission was: {exc.message}")
         except BackendUnavailableError as exc:
             return SubmitAmbiguousError(f"the answer to the submission was lost: {exc}")
         run_id = answer.get("run_id")
@@ -158,7 +160,7 @@ class Submitter:
         if len(job.files["training_config.yaml"]) > uploads.MOST_CONFIG_BYTES:
             message = "the train.yaml is larger than 1 MiB, which Databricks refuses."
             raise SpecError(message)
-        self._preparation.check(config)
+        self._preparation.settle(config)
         code = self._preparation.code(config, job.code)
         launch = self._launch or ("own" if job.is_single else "shared")
         path = self._own_files(config, job) if launch == "own" else self._shared_files(config, job)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from urllib.parse import quote
 from airflows.backends.databricks.client import Workspace, WorkspaceError, as_unavailable
 from airflows.checkpoints import Checkpoint, newest
 
+_log = logging.getLogger("airflows.databricks")
 _VOLUMES = "/Volumes/"
 _DEEPEST = 4
 _MOST_DIRECTORIES = 200
@@ -77,6 +79,9 @@ def _entries(workspace: Workspace, path: str) -> list[Mapping[str, Any]]:
             if not token:
                 return found
     except WorkspaceError as exc:
-        if exc.is_missing:
-            return found
-        raise as_unavailable(exc) from None
+        if not exc.is_refusal:
+            raise as_unavailable(exc) from None
+        if not exc.is_missing:
+            # The runs may well read it: only what is known of their progress is less.
+            _log.warning("checkpoints in %s cannot be looked at from here: %s", path, exc)
+        return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from airflows.backends.base import Observation, Phase
@@ -23,6 +23,8 @@ _MOST_KEPT = 20_000
 _LOST_AFTER_S = 120.0
 # An attempt's MLflow run may be told a moment late.
 _MOST_TRIES = 3
+# Runs that wait do so for the same few reasons.
+_MOST_ASKED_WHY = 8
 
 
 def interval_s(since_change_s: float) -> float:
@@ -46,6 +48,7 @@ class Watcher:
     _last: dict[Handle, Observation] = field(default_factory=dict)
     _ids: dict[int, MlflowIds] = field(default_factory=dict)
     _tries: Counter[int] = field(default_factory=Counter)
+    _asked_why: Counter[int] = field(default_factory=Counter)
     _missing_since: dict[Handle, float] = field(default_factory=dict)
     _looked_at: float = float("-inf")
     _changed_at: float = float("-inf")
@@ -69,11 +72,12 @@ class Watcher:
         open_ones = [handle for handle in handles if handle not in over]
         if not open_ones:
             return over
-        runs = self._runs(open_ones)
+        runs, missing = self._runs(open_ones)
+        self._note_missing(missing, runs, now)
         self._looked_at = now
         self._learn_ids(list(runs.values()))
         seen = {handle: self._observation(run) for handle, run in runs.items() if self._is_known(run)}
-        seen |= self._gone([handle for handle in open_ones if handle not in runs], now)
+        seen |= self._gone(missing, now)
         self._remember(seen, now)
         return over | seen
 
@@ -81,14 +85,12 @@ class Watcher:
         """Whether enough is known of a run: without its MLflow run, an ended one could never be ranked."""
         if not states.is_over(run) or not _has_mlflow(run):
             return True
-        task = _task_id(states.attempts_of(run)[-1])
+        task = states.task_id(run)
         ids = self._ids.get(task)
         return ids is not None and (bool(ids.run) or self._tries[task] >= _MOST_TRIES)
 
     def _observation(self, run: Run) -> Observation:
-        tasks = states.attempts_of(run)
-        ids = self._ids.get(_task_id(tasks[-1]), MlflowIds()) if tasks else MlflowIds()
-        seen = states.observation_of(run, ids)
+        seen = states.observation_of(run, self._ids.get(states.task_id(run), MlflowIds()))
         if seen.phase is Phase.ENDED:
             return replace(seen, resumed_from=self.resumed_from(run))
         return seen
@@ -102,21 +104,28 @@ class Watcher:
             self._last.clear()
             self._ids.clear()
             self._tries.clear()
+            self._asked_why.clear()
         self._last.update(seen)
+
+    def _note_missing(self, missing: Sequence[Handle], found: Iterable[Handle], now: float) -> None:
+        for handle in found:
+            self._missing_since.pop(handle, None)
+        for handle in missing:
+            self._missing_since.setdefault(handle, now)
 
     def _gone(self, handles: Sequence[Handle], now: float) -> dict[Handle, Observation]:
         """Observe runs that the workspace no longer knows: lost, once that has been so for a while."""
         lost = {}
         for handle in handles:
-            since = self._missing_since.get(handle)
-            if since is not None and now - since >= _LOST_AFTER_S:
+            if now - self._missing_since[handle] >= _LOST_AFTER_S:
                 detail = "the workspace no longer knows the run"
                 lost[handle] = Observation(Phase.ENDED, word="LOST", detail=detail, ended_at=now)
         return lost
 
     # Asking
 
-    def _runs(self, handles: Sequence[Handle]) -> dict[Handle, Run]:
+    def _runs(self, handles: Sequence[Handle]) -> tuple[dict[Handle, Run], list[Handle]]:
+        """Return (those found, those that the workspace says it does not know)."""
         found: dict[Handle, Run] = {}
         if len(handles) >= _FEW:
             wanted = set(handles)
@@ -124,8 +133,10 @@ class Watcher:
             for page in self._active_pages(most=max(1, len(handles) // 2)):
                 found |= {h: run for run in page if (h := Handle(str(run.get("run_id")))) in wanted}
                 if len(found) == len(wanted):
-                    return found
-        return found | self._each([handle for handle in handles if handle not in found])
+                    return found, []
+        answers = self._each([handle for handle in handles if handle not in found])
+        found |= {handle: run for handle, run in answers.items() if run is not None}
+        return found, [handle for handle, run in answers.items() if run is None]
 
     def _active_pages(self, most: int) -> Iterator[Sequence[Run]]:
         for number, page in enumerate(self.pages(active_only=True)):
@@ -154,21 +165,13 @@ class Watcher:
                 return
             seen.add(token)
 
-    def _each(self, handles: Sequence[Handle]) -> dict[Handle, Run]:
-        """Ask for runs one by one, a few at once; without those that the workspace does not know."""
+    def _each(self, handles: Sequence[Handle]) -> dict[Handle, Run | None]:
+        """Ask for runs one by one, a few at once; without those whose request failed."""
         answers = dict(zip(handles, self.workspace.each(self._try, handles), strict=True))
         failed = [answer for answer in answers.values() if isinstance(answer, Exception)]
         if failed and len(failed) == len(answers):
             raise failed[0]
-        now = self.clock()
-        found: dict[Handle, Run] = {}
-        for handle, answer in answers.items():
-            if answer is None:
-                self._missing_since.setdefault(handle, now)
-            elif not isinstance(answer, Exception):
-                self._missing_since.pop(handle, None)
-                found[handle] = answer
-        return found
+        return {h: answer for h, answer in answers.items() if not isinstance(answer, Exception)}
 
     def _try(self, handle: Handle) -> Run | BackendUnavailableError | None:
         try:
@@ -200,19 +203,31 @@ class Watcher:
     # MLflow
 
     def _learn_ids(self, runs: Sequence[Run]) -> None:
-        """Ask for the MLflow runs of attempts that have started, once each."""
-        wanted = []
-        for run in runs:
-            if not _has_mlflow(run):
-                continue
-            task = _task_id(states.attempts_of(run)[-1])
-            known = self._ids.get(task, MlflowIds())
-            if not known.run and (self._tries[task] < _MOST_TRIES or not states.is_over(run)):
-                wanted.append(task)
-        for task, ids in zip(wanted, self.workspace.each(self.mlflow_ids, wanted), strict=True):
+        """Ask for the MLflow runs of attempts that have started, once each; and why others wait."""
+        unknown = [run for run in runs if not self._ids.get(states.task_id(run), MlflowIds()).run]
+        self._ids |= self.waiting_ids(unknown)
+        wanted: dict[int, bool] = {}
+        for run in unknown:
+            task, is_over = states.task_id(run), states.is_over(run)
+            if _has_mlflow(run) and (self._tries[task] < _MOST_TRIES or not is_over):
+                wanted[task] = is_over
+        tasks = list(wanted)
+        for task, ids in zip(tasks, self.workspace.each(self.mlflow_ids, tasks), strict=True):
             if ids is not None:
                 self._ids[task] = ids
-                self._tries[task] += 1
+                self._tries[task] += wanted[task]
+                if wanted[task] and not ids.run:
+                    # An end waits for this to be told.
+                    self._changed_at = self.clock()
+
+    def waiting_ids(self, runs: Iterable[Run]) -> dict[int, MlflowIds]:
+        """Return what the service says of a few attempts that wait: of those first that were asked least."""
+        waiting = [run for run in runs if states.phase_of(run) is Phase.QUEUED and states.ai_task(run)]
+        tasks = sorted((states.task_id(run) for run in waiting), key=lambda task: self._asked_why[task])
+        chosen = tasks[:_MOST_ASKED_WHY]
+        self._asked_why.update(chosen)
+        answers = zip(chosen, self.workspace.each(self.mlflow_ids, chosen), strict=True)
+        return {task: ids for task, ids in answers if ids is not None}
 
     def mlflow_ids(self, task_id: int) -> MlflowIds | None:
         """Return the MLflow run of an attempt, empty before it has one; None when the workspace is silent."""
@@ -229,10 +244,6 @@ def _has_mlflow(run: Run) -> bool:
     tasks = states.attempts_of(run)
     has_started = bool(tasks) and bool(tasks[-1].get("start_time")) and states.ai_task(run) is not None
     return has_started and states.phase_of(run) is not Phase.QUEUED
-
-
-def _task_id(task: Run) -> int:
-    return int(task.get("run_id") or 0)
 
 
 def number_of(handle: Handle) -> int:
