@@ -371,7 +371,7 @@ def test_a_check_writes_nothing_and_the_first_run_makes_its_directory(workspace,
 
     answers = backend.submit([make_job(mlflow_experiment_directory=directory) for _ in range(2)])
 
-    assert answers == [str(run.id) for run in sorted(workspace.runs, key=lambda run: run.id)]
+    assert sorted(answers) == sorted(str(run.id) for run in workspace.runs)
     made = [each.body["path"] for each in workspace.recorder.of("workspace/mkdirs")]
     assert made.count(directory) == 1
 
