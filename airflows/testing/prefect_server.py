@@ -24,6 +24,7 @@ from typing import Any
 import psutil
 
 from airflows.testing.mlflow_server import free_port
+from airflows.testing.waiting import until
 
 PATIENCE_S = 120.0
 _GRACE_S = 20
@@ -204,14 +205,12 @@ class PrefectPlace:
         Raises:
             TimeoutError: it never was; the message ends with what the worker said last.
         """
-        deadline = time.monotonic() + patience_s
-        while not is_so():
-            if time.monotonic() > deadline:
-                log = Path(self.directory, "worker.log")
-                last = log.read_text(errors="replace")[-3000:] if log.exists() else ""
-                message = f"waited in vain for {what}\n{last}"
-                raise TimeoutError(message)
-            time.sleep(0.1)
+        log = Path(self.directory, "worker.log")
+        until(
+            is_so,
+            lambda: f"{what}\n{log.read_text(errors='replace')[-3000:] if log.exists() else ''}",
+            patience_s=patience_s,
+        )
 
     def answers(self) -> bool:
         """Whether the server is up."""

@@ -88,6 +88,8 @@ class ClientRuns:
             try:
                 self._client.log_batch(run_id, params=first, tags=tags)
             except MlflowException as exc:
+                if is_gone(exc):
+                    return
                 # The program may have logged a param of that name with another value.
                 if not is_refusal(exc):
                     raise

@@ -31,6 +31,7 @@ from airflows.tracking.uris import shown_uri
 # SQLite allows 32,766 bound values in a statement, 999 before version 3.32.
 _PAGE = 500
 _HISTORIES = 8
+_NAME = "mlflow.runName"
 _MOST_EXPERIMENT_NAME_CHARACTERS = 500
 
 
@@ -97,20 +98,14 @@ class SqlRuns:
         with asking(self._uri):
             location = self._location(experiment_id)
             ids = [uuid.uuid4().hex for _ in runs]
-            rows = [
-                self._row(run_id, run, int(experiment_id), location)
-                for run_id, run in zip(ids, runs, strict=True)
-            ]
+            named = list(zip(ids, runs, strict=True))
+            rows = [self._row(run_id, run, int(experiment_id), location) for run_id, run in named]
             tags = [
-                {"run_uuid": run_id, "key": key, "value": value}
-                for run_id, run in zip(ids, runs, strict=True)
-                for key, value in {**run.tags, "mlflow.runName": run.name}.items()
+                row
+                for run_id, run in named
+                for row in _pairs(run_id, {**run.tags, "mlflow.runName": run.name})
             ]
-            params = [
-                {"run_uuid": run_id, "key": key, "value": value}
-                for run_id, run in zip(ids, runs, strict=True)
-                for key, value in run.params.items()
-            ]
+            params = [row for run_id, run in named for row in _pairs(run_id, run.params)]
             with self.engine.begin() as connection:
                 connection.execute(sa.insert(_runs), rows)
                 connection.execute(sa.insert(_tags), tags)
@@ -119,9 +114,13 @@ class SqlRuns:
         return ids
 
     def adopt(self, run_id: str, run: NewRun) -> None:
-        """Refuse: no service makes runs in a file of ours."""
-        message = f"run {run_id} ({run.name}) was made by a service, which an SQLite file knows nothing of"
-        raise NotImplementedError(message)
+        """Set tags and params of a run that somebody else made, in one transaction."""
+        with asking(self._uri), self.engine.begin() as connection:
+            if run_id not in self._active(connection, [run_id]):
+                return
+            connection.execute(_SET_TAG, _pairs(run_id, run.tags))
+            if run.params:
+                connection.execute(_ADD_PARAM, _pairs(run_id, run.params))
 
     def complete(self, run_id: str, run: NewRun) -> None:
         """Do nothing: a run is made in one transaction."""
@@ -136,14 +135,7 @@ class SqlRuns:
             connection.execute(
                 _END, [{"id": end.run_id, "new_status": end.status, "end_ms": end.end_ms} for end in ends]
             )
-            connection.execute(
-                _SET_TAG,
-                [
-                    {"run_uuid": end.run_id, "key": key, "value": value}
-                    for end in ends
-                    for key, value in end.tags.items()
-                ],
-            )
+            connection.execute(_SET_TAG, [row for end in ends for row in _pairs(end.run_id, end.tags)])
 
     def reopen(self, run_ids: Sequence[str]) -> None:
         """Set the runs' status to RUNNING."""
@@ -309,6 +301,11 @@ def _local(uri: str) -> Path | None:
     return None if "://" in uri else Path(uri)
 
 
+def _pairs(run_id: str, values: Mapping[str, str]) -> list[dict[str, str]]:
+    """Return the rows of a run's tags or params."""
+    return [{"run_uuid": run_id, "key": key, "value": value} for key, value in values.items()]
+
+
 def _point(step: int, value: float, at_ms: int, is_nan: bool) -> MetricPoint:
     return MetricPoint(step, float("nan") if is_nan else value, at_ms)
 
@@ -326,6 +323,8 @@ _insert_tag = sqlite_insert(_tags)
 _SET_TAG = _insert_tag.on_conflict_do_update(
     index_elements=["key", "run_uuid"], set_={"value": _insert_tag.excluded.value}
 )
+# What the program has logged under the same name stays.
+_ADD_PARAM = sqlite_insert(_params).on_conflict_do_nothing()
 _LATEST = (
     sa.select(
         _runs.c.run_uuid,

@@ -6,7 +6,6 @@ import os
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,8 @@ from typing import Any
 
 import pytest
 import yaml
+
+from airflows.testing.waiting import until
 
 AIRFLOWS = Path(sys.executable).parent / "airflows"
 PATIENCE_S = 60
@@ -124,10 +125,7 @@ class Cli:
             is_so: asked again and again.
             what: for the message when it never is.
         """
-        deadline = time.monotonic() + PATIENCE_S
-        while not is_so():
-            assert time.monotonic() < deadline, f"waited in vain for {what}"
-            time.sleep(0.05)
+        until(is_so, what, patience_s=PATIENCE_S)
 
     def states(self) -> dict[str, int]:
         """Return how many trials the ledger has in each state, without the slow command."""

@@ -213,23 +213,25 @@ def test_a_trial_that_timed_out_goes_on_if_its_checkpoint_in_the_volume_has_adva
     assert (trials[1].attempt, trials[1].reason) == (0, Reason.TIMED_OUT)
 
 
-def test_a_sweep_that_is_cancelled_leaves_nothing_running(workspace, drive, home):
-    workspace.outcome({"run_s": None})
-    stopped = []
+def stop_once(workspace, home, is_time) -> None:
+    """Ask for the sweep's end once, when the clock moves on and it is time."""
+    advance, stopped = workspace.advance, []
 
-    original = workspace.advance
-
-    def advance(seconds):
-        original(seconds)
-        running = [run for run in workspace.runs if run.last.started_at is not None]
-        if len(running) == 3 and not stopped:
+    def watched(seconds):
+        advance(seconds)
+        if is_time() and not stopped:
             ledger = open_ledger(home)
             (row,) = ledger.sweeps(active_only=True)
             ledger.wish(row.id, Wish.STOP)
             ledger.close()
             stopped.append(row.id)
 
-    workspace.advance = advance
+    workspace.advance = watched
+
+
+def test_a_sweep_that_is_cancelled_leaves_nothing_running(workspace, drive, home):
+    workspace.outcome({"run_s": None})
+    stop_once(workspace, home, lambda: sum(run.last.started_at is not None for run in workspace.runs) == 3)
     row, _, trials = drive(count=3)
 
     assert row.state is SweepState.CANCELLED
@@ -243,20 +245,7 @@ def test_a_run_that_is_listed_late_is_cancelled_though_the_answer_to_its_submiss
     workspace.outcome({"run_s": None})
     workspace.fault("bad_gateway", when="after", route="jobs/runs/submit", times=1)
     workspace.fault(route="jobs/runs/list", status=200, body="{}", times=3)
-    stopped = []
-
-    original = workspace.advance
-
-    def advance(seconds):
-        original(seconds)
-        if workspace.runs and not stopped:
-            ledger = open_ledger(home)
-            (row,) = ledger.sweeps(active_only=True)
-            ledger.wish(row.id, Wish.STOP)
-            ledger.close()
-            stopped.append(row.id)
-
-    workspace.advance = advance
+    stop_once(workspace, home, lambda: workspace.runs)
     row, _, trials = drive(count=1)
 
     assert (row.state, [trial.state.value for trial in trials]) == (SweepState.CANCELLED, ["cancelled"])

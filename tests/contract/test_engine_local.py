@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import threading
 import time
@@ -21,56 +20,25 @@ from airflows.engine.observers import Silent, Snapshot
 from airflows.engine.site import open_site
 from airflows.engine.start import Begun
 from airflows.errors import BackendUnavailableError, LeaseHeldError
-from airflows.ledger import Ledger, SweepRow, SweepState, Wish, open_ledger
+from airflows.ledger import SweepRow, SweepState, Wish
 from airflows.sweepfile import LoadedSweep, sweep_from_mapping
 from airflows.testing.crash import Ticks
+from airflows.testing.gated import Gated
 from airflows.trial import State
 
 PATIENCE_S = 60
 
 
-class Workshop:
-    """A home, and a sweep of three trials that each wait for a line from a pipe, two at a time."""
-
-    def __init__(self, home: Path) -> None:
-        home.mkdir()
-        self.home = home
-        os.mkfifo(home / "gate")
-        # Open for both, so that neither side waits for the other to open it.
-        self._gate = os.open(home / "gate", os.O_RDWR)
-        self.ledger: Ledger = open_ledger(home)
+class Workshop(Gated):
+    """A gated sweep, and what is seen of it."""
 
     def close(self) -> None:
         self.open_gate()
-        os.close(self._gate)
-        self.ledger.close()
+        super().close()
 
     @property
     def sweep(self) -> LoadedSweep:
-        command = f'echo "$AIRFLOWS_TRIAL.$AIRFLOWS_ATTEMPT" >>{self.home}/ran; read -r _ <{self.home}/gate'
-        tree = {
-            "name": "local",
-            "base": {
-                "experiment_name": "local",
-                "command": command,
-                "compute": {"accelerator_type": "GPU_1xA10", "num_accelerators": 1},
-                "parameters": {"lr": 0.0},
-            },
-            "space": {"parameters.lr": [0.1, 0.2, 0.3]},
-            "limits": {"concurrent": 2},
-            "tracking": {"uri": "none"},
-            "backend": {"type": "local", "grace": 1},
-        }
-        return sweep_from_mapping(tree, directory=self.home)
-
-    def open_gate(self) -> None:
-        """Let all trials end that run now or later."""
-        os.write(self._gate, b"\n" * 100)
-
-    def ran(self) -> Sequence[str]:
-        """The attempts that were started, each as often as it was."""
-        path = self.home / "ran"
-        return sorted(path.read_text().split()) if path.exists() else []
+        return sweep_from_mapping(self.tree(), directory=self.home)
 
     def alive(self, sweep: str) -> Sequence[int]:
         """The trials of which some process lives."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,42 +16,24 @@ from airflows.errors import LeaseHeldError, NotFoundError
 from airflows.flowruns import driving as driving_module
 from airflows.flowruns.driving import Driving
 from airflows.flowruns.request import SweepRequest, Wanted, read_request
-from airflows.ledger import Ledger, SweepState, Wish, open_ledger
+from airflows.ledger import SweepState, Wish
+from airflows.testing.gated import Gated
+from airflows.testing.waiting import until
 from airflows.trial import State
 
 PATIENCE_S = 60
 
 
-class Place:
-    """A home, and a sweep of three trials that each wait for a line from a pipe, two at a time."""
+class Place(Gated):
+    """A gated sweep that flow runs drive."""
 
     def __init__(self, home: Path) -> None:
-        home.mkdir()
-        self.home = home
-        os.mkfifo(home / "gate")
-        # Open for both, so that neither side waits for the other to open it.
-        self._gate = os.open(home / "gate", os.O_RDWR)
-        self.ledger: Ledger = open_ledger(home)
+        super().__init__(home)
         self.said: list[str] = []
         self._threads: list[threading.Thread] = []
 
     def wanted(self, instance: str = "a", **fields) -> Wanted:
-        command = f'echo "$AIRFLOWS_TRIAL.$AIRFLOWS_ATTEMPT" >>{self.home}/ran; read -r _ <{self.home}/gate'
-        tree = {
-            "name": "flow",
-            "base": {
-                "experiment_name": "flow",
-                "command": command,
-                "compute": {"accelerator_type": "GPU_1xA10", "num_accelerators": 1},
-                "parameters": {"lr": 0.0},
-            },
-            "space": {"parameters.lr": [0.1, 0.2, 0.3]},
-            "limits": {"concurrent": 2},
-            "tracking": {"uri": "none"},
-            "backend": {"type": "local", "grace": 1},
-            **fields,
-        }
-        return read_request(SweepRequest(tree), home=self.home, instance=instance)
+        return read_request(SweepRequest(self.tree(**fields)), home=self.home, instance=instance)
 
     def driving(self, wanted: Wanted) -> Driving:
         return Driving(wanted, self.home, Silent(), self.said.append)
@@ -64,18 +45,7 @@ class Place:
         return thread
 
     def wait_for(self, is_so: Callable[[], object]) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        nobody = threading.Event()
-        while not is_so():
-            assert time.monotonic() < deadline
-            nobody.wait(0.02)
-
-    def ran(self) -> list[str]:
-        path = self.home / "ran"
-        return sorted(path.read_text().split()) if path.exists() else []
-
-    def open_gate(self) -> None:
-        os.write(self._gate, b"\n" * 100)
+        until(is_so, "what the test waits for", patience_s=PATIENCE_S, pause_s=0.02)
 
     def close(self) -> None:
         for row in self.ledger.sweeps():
@@ -83,8 +53,7 @@ class Place:
                 operations.cancel([row.id], home=self.home)
         for thread in self._threads:
             thread.join(PATIENCE_S)
-        os.close(self._gate)
-        self.ledger.close()
+        super().close()
 
 
 @pytest.fixture
@@ -241,12 +210,12 @@ def test_a_sweep_in_the_ledger_is_wanted_by_its_id_or_name(
     place: Place, running: Driving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A directory of the same name is no sweep.yaml.
-    (place.home / "flow").mkdir()
+    (place.home / "gated").mkdir()
     monkeypatch.chdir(place.home)
-    for name in (running.sweep, "flow"):
+    for name in (running.sweep, "gated"):
         assert read_request(SweepRequest(name), home=place.home, instance="") == Wanted(running.sweep)
     with pytest.raises(airflows.SpecError, match="come too late"):
-        read_request(SweepRequest("flow", overrides=("parameters.lr=1",)), home=place.home, instance="")
+        read_request(SweepRequest("gated", overrides=("parameters.lr=1",)), home=place.home, instance="")
 
 
 TRAIN = {

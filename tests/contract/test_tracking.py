@@ -248,6 +248,21 @@ def test_runs_that_a_driver_made_before_it_died_are_adopted(place, sweep, count)
     assert next_driver.count_runs() == count
 
 
+def test_a_run_that_somebody_else_made_is_made_known_as_a_trial_s(place, sweep):
+    tracker, opened = place.start(sweep)
+    made = place.client.create_run(opened.experiment_id, tags={"theirs": "stays"}).info.run_id
+
+    for _ in range(2):
+        tracker.adopt(made, trial(0))
+    tracker.adopt("0" * 32, trial(1))
+
+    data = place.client.get_run(made).data
+    assert data.params["parameters.lr"] == "0.0"
+    assert data.tags["theirs"] == "stays"
+    assert (data.tags["airflows.trial"], data.tags["mlflow.parentRunId"]) == ("0", opened.parent_run_id)
+    assert tracker.count_runs() == 1
+
+
 def test_a_run_whose_making_was_cut_short_is_completed(place, sweep):
     if place.kind == "embedded":
         pytest.skip("a run of the embedded store is made in one transaction")

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 
 from airflows.ledger import open_ledger
 from airflows.testing.slurm_cluster import Cluster, running, why_not
+from airflows.testing.waiting import until
 
 AIRFLOWS = [sys.executable, "-m", "airflows.cli"]
 PATIENCE_S = 180
@@ -116,10 +116,8 @@ class Sweeping:
         return Counter(self.runs_file.read_text().split()) if self.runs_file.exists() else Counter()
 
     def until(self, holds, seconds=60) -> None:
-        deadline = time.monotonic() + seconds
-        while not holds():
-            assert time.monotonic() < deadline, (self.directory / "driver.log").read_text()
-            time.sleep(0.1)
+        log = self.directory / "driver.log"
+        until(holds, lambda: f"what the driver says of it: {log.read_text()}", patience_s=seconds)
 
     def log(self, number: int, attempt: int) -> str:
         logs = self.home.glob(f"runs/*/{number}/a{attempt}/logs/node_0.log")

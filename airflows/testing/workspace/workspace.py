@@ -6,12 +6,12 @@ import posixpath
 import shutil
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from airflows.testing.waiting import until
 from airflows.testing.workspace.account_api import AccountApi
 from airflows.testing.workspace.artifacts_api import ArtifactsApi
 from airflows.testing.workspace.clock import Clock
@@ -160,13 +160,7 @@ class FakeWorkspace:
         Raises:
             TimeoutError: it never is.
         """
-        deadline = time.monotonic() + patience_s
-        while not (found := is_so()):
-            if time.monotonic() > deadline:
-                message = f"waited {patience_s:g} s in vain for {what}"
-                raise TimeoutError(message)
-            self._pause.wait(_GLANCE_S)
-        return found
+        return until(is_so, what, patience_s=patience_s, pause=self._pause.wait, pause_s=_GLANCE_S)
 
     def outcome(self, plan: RunPlan | Mapping[str, Any], **rule: Any) -> None:
         """Say what runs do that fit a rule; what is said last counts.
