@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any
 from airflows import addresses
 from airflows.errors import AirflowsError, SpecError
 from airflows.ids import canonical_json
-from airflows.report.accounting import Spent
-from airflows.report.causes import Cause, Ended, causes
 from airflows.times import to_iso
 from airflows.trial import FAILURE_CLASSES, State, Trial
 
@@ -26,10 +24,11 @@ if TYPE_CHECKING:
     from airflows.engine.results import SweepResults
     from airflows.ledger import AttemptRow, EventRow, SweepRow
     from airflows.ranking import Group
+    from airflows.report.accounting import Spent
+    from airflows.report.causes import Cause, Ended
 
 Document = dict[str, Any]
 _NOTHING: Mapping[str, Any] = {}
-_FREE = Spent()
 
 SWEEP_FILTERS = ("backend", "best", "ended_at", "message", "name", "started_at", "state", "sweep")
 """Keys of a sweep's row by which rows may be chosen."""
@@ -192,6 +191,8 @@ def causes_of(sweep: str, attempts: Iterable[AttemptRow], trials: Ended = ()) ->
         attempts: all of its attempts.
         trials: all of its trials with their overrides, to tell those that failed from the others.
     """
+    from airflows.report.causes import causes  # noqa: PLC0415 - the command's help does without
+
     return [cause_document(cause) for cause in causes(sweep, attempts, trials)]
 
 
@@ -252,8 +253,8 @@ def attempt_document(
     attempt: AttemptRow,
     launch_dir: str,
     log_paths: Sequence[str],
+    spent: Spent,
     changed: Mapping[str, Any] = _NOTHING,
-    spent: Spent = _FREE,
 ) -> Document:
     """Return one attempt at a trial; `changed` are its values in place of those of the trial's overrides."""
     return {

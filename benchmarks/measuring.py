@@ -118,15 +118,27 @@ def sweep_of_true(trials: int, tracking: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def drive_true(trials: int, tracking: Mapping[str, str]) -> Measured:
-    """Drive a sweep of trials that do nothing, in a new home, to its end."""
-    with tempfile.TemporaryDirectory(prefix="airflows-benchmark-") as directory:
-        file = Path(directory, "sweep.yaml")
-        file.write_text(yaml.safe_dump(sweep_of_true(trials, tracking), sort_keys=False), encoding="utf-8")
-        env = environment(Path(directory, "home"))
-        measured = measure([AIRFLOWS, "sweep", str(file), "--yes", "-o", "json"], env)
-        check_all_succeeded(env, trials)
+def drive_true(trials: int, tracking: Mapping[str, str], within: Path) -> Measured:
+    """Drive a sweep of trials that do nothing, in a new home within a directory, to its end.
+
+    The home is left there: for minutes after many files were deleted, ext4 takes several times as long to
+    make a new one, because it does not give their inodes out again so soon. Whoever deletes one run's home
+    before the next measures that.
+    """
+    directory = Path(tempfile.mkdtemp(dir=within))
+    file = directory / "sweep.yaml"
+    file.write_text(yaml.safe_dump(sweep_of_true(trials, tracking), sort_keys=False), encoding="utf-8")
+    env = environment(directory / "home")
+    measured = measure([AIRFLOWS, "sweep", str(file), "--yes", "-o", "json"], env)
+    check_all_succeeded(env, trials)
     return measured
+
+
+@contextlib.contextmanager
+def scratch() -> Iterator[Path]:
+    """Make a directory for all homes of a benchmark, removed when everything has been measured."""
+    with tempfile.TemporaryDirectory(prefix="airflows-benchmark-") as directory:
+        yield Path(directory)
 
 
 def check_all_succeeded(env: Mapping[str, str], trials: int) -> None:

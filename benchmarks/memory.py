@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from measuring import TRACKING, drive_true
+from measuring import TRACKING, drive_true, scratch
 
 
 def main() -> None:
@@ -18,9 +18,10 @@ def main() -> None:
 
     print(f"{trials} trials of `true`")
     print(f"{'':26}{'driver, MB':>12}{'seconds':>10}")
-    for name, tracking in TRACKING.items():
-        run = drive_true(trials, tracking)
-        print(f"{f'airflows {name}':26}{run.peak_mb:12.0f}{run.seconds:10.1f}", flush=True)
+    with scratch() as directory:
+        for name, tracking in TRACKING.items():
+            run = drive_true(trials, tracking, directory)
+            print(f"{f'airflows {name}':26}{run.peak_mb:12.0f}{run.seconds:10.1f}", flush=True)
 
 
 if __name__ == "__main__":

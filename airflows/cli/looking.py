@@ -230,8 +230,8 @@ def trial_story(ledger: Ledger, found: Found) -> Document:
             attempt,
             str(launch_dir(row, number, attempt.attempt)),
             [str(path) for path in log_files(row, number, attempt.attempt)],
-            changed.get(attempt.attempt, {}),
             cost,
+            changed.get(attempt.attempt, {}),
         )
         for attempt, cost in zip(made, spent, strict=True)
         if found.attempt in {None, attempt.attempt}

@@ -215,7 +215,7 @@ def test_trial_attempt_and_cause_have_the_class_of_a_failure(reason, kind):
     attempt = attempt_row(3, reason=reason.value)
     shown = [
         documents.trial_document(Trial("lr-7f3a9c", 3, 3, 0, reason=reason), {}),
-        documents.attempt_document(attempt, "", []),
+        documents.attempt_document(attempt, "", [], Spent()),
         *documents.causes_of("lr-7f3a9c", [attempt]),
     ]
     assert [each["class"] for each in shown] == [kind] * 3
@@ -246,7 +246,7 @@ def test_a_trial_has_all_keys_of_the_document():
 
 
 def test_an_attempt_says_where_its_files_are():
-    shown = documents.attempt_document(attempt_row(1), "/root/a0", ["/root/a0/logs/node_0.log"])
+    shown = documents.attempt_document(attempt_row(1), "/root/a0", ["/root/a0/logs/node_0.log"], Spent())
     assert shown["launch_dir"] == "/root/a0"
     assert shown["log_paths"] == ["/root/a0/logs/node_0.log"]
     assert (shown["class"], shown["exit_code"]) == ("error", 1)

@@ -64,8 +64,11 @@ class Spawner:
         """
         if not self._preamble:
             self._prepare()
-        command = self._command(job, held)
         variables = self._variables(job, held)
+        starts_plain = "LC_ALL" not in variables
+        command = self._command(job, held, "plain" if starts_plain else "")
+        if starts_plain:
+            variables["LC_ALL"] = "C"
         directory = job.launch_dir if job.work_dir is None else job.work_dir
         log = os.open(f"{job.launch_dir}/logs/node_0.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         try:
@@ -90,10 +93,10 @@ class Spawner:
         self._inherited = environment.current(os.environ, self.settings.inherit)
         self._preamble = str(_installed(self.root / "preambles"))
 
-    def _command(self, job: Job, held: Held | None) -> list[str]:
+    def _command(self, job: Job, held: Held | None, plain: str) -> list[str]:
         command = [self._bash, "-p", self._preamble, str(job.launch_dir), job.token, str(job.nodes)]
         command += [str(round(self.settings.grace * 1000)), f"{job.timeout_s or 0:.12g}"]
-        command += [str(held.descriptor) if held else "", sys.executable, job.checkpoint_pattern]
+        command += [str(held.descriptor) if held else "", sys.executable, job.checkpoint_pattern, plain]
         if held:
             each = len(held.gpus) // job.nodes
             command += [",".join(held.gpus[n * each : (n + 1) * each]) for n in range(job.nodes)]
