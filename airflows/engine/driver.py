@@ -27,12 +27,14 @@ from airflows.errors import (
 )
 from airflows.ledger import Change, Lease, Ledger, SweepRow, Wish
 from airflows.planner import Plan, Rules, View, plan
+from airflows.hosts import avoiding_words
 from airflows.relief import relief_words
 from airflows.trial import Event, EventKind, Reason, State, Trial, advance
 
 LEASE_TTL_S = 30.0
 _RENEW_EVERY_S = 5.0
 _CHUNK = 500
+_VANGUARD = 64
 _WISH_EVERY_S = 1.0
 _FAILED = "failed: "
 
@@ -299,7 +301,9 @@ class Driver:
         ]
 
     def _claim(self, trial: Trial, now: float) -> Event:
-        detail = relief_words(self._submission.relief(trial.number))
+        avoided = [each.host for each in self._submission.hosts.avoided]
+        words = (relief_words(self._submission.relief(trial.number)), avoiding_words(avoided))
+        detail = "; ".join(filter(None, words))
         return Event(EventKind.CLAIMED, now, detail=detail, changes={"backend": self._rules.backend})
 
     def _halt(self, made: Plan) -> None:
@@ -340,13 +344,11 @@ class Driver:
         self._roster.move(change.before, change.after, change.event)
 
     def _submit(self, claimed: Sequence[Trial], now: float, throttle: int) -> None:
-        size = self._backend.capabilities.max_batch
         error: AirflowsError | None = None
         why_not = ""
         if claimed:
             self._note = ""
-        for start in range(0, len(claimed), size):
-            batch = claimed[start : start + size]
+        for batch in _batches(claimed, self._backend.capabilities.max_batch, throttle):
             if why_not:
                 outcome = self._submission.hold_back(batch, why_not)
             else:
@@ -367,6 +369,20 @@ class Driver:
             return
         self._place_from = self._clock() + back_off(self._refusals)
         self._refusals += 1
+
+
+def _batches(claimed: Sequence[Trial], size: int, throttle: int) -> Iterator[Sequence[Trial]]:
+    """Yield what is submitted in one call each.
+
+    Of many the first few go ahead, and run while the others' files are written. Not where only some may run at
+    once: a backend that sees to that itself does so for the trials of one call.
+    """
+    start = 0
+    if len(claimed) > 2 * _VANGUARD and not 0 < throttle < len(claimed):
+        start = min(size, _VANGUARD)
+        yield claimed[:start]
+    for begin in range(start, len(claimed), size):
+        yield claimed[begin : begin + size]
 
 
 _ENDS = frozenset({EventKind.SUCCEEDED, EventKind.FAILED, EventKind.REJECTED, EventKind.GONE})

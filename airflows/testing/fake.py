@@ -109,6 +109,8 @@ class FakeBackend:
         refuse: returns what is answered to a job that is not accepted.
         on_submit: what happens while a submission is on its way, before anything is accepted.
         waited: the seconds of each `wait`.
+        max_batch: most jobs in one `submit`.
+        offered: the number of jobs of each `submit`.
     """
 
     name = "fake"
@@ -125,6 +127,8 @@ class FakeBackend:
         self.refuse: Callable[[Job], SubmitError | None] = lambda _job: None
         self.on_submit: Callable[[], None] = lambda: None
         self.waited: list[float] = []
+        self.max_batch = 10
+        self.offered: list[int] = []
 
     @property
     def clock(self) -> ManualClock:
@@ -136,7 +140,7 @@ class FakeBackend:
         """What the engine needs to know."""
         return Capabilities(
             idempotent_submit=False,
-            max_batch=10,
+            max_batch=self.max_batch,
             queues_itself=False,
             visibility_lag_s=self.visible_after_s,
             makes_mlflow_run=False,
@@ -166,6 +170,7 @@ class FakeBackend:
     def submit(self, jobs: Sequence[Job]) -> Sequence[Handle | SubmitError]:
         """Accept the jobs; a token that runs already is run again, as a careless cluster would."""
         self._answer()
+        self.offered.append(len(jobs))
         self.on_submit()
         return [self.refuse(job) or self._accept(job) for job in jobs]
 

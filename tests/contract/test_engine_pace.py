@@ -31,6 +31,17 @@ Make = Callable[..., World]
 # Waiting
 
 
+def test_of_many_trials_a_few_go_ahead_and_run_while_the_others_are_prepared(make: Make) -> None:
+    world = make(space={"parameters.seed": list(range(300))}, limits={"concurrent": 300})
+    sweep = world.begin()
+    fake = world.connect()
+    fake.max_batch = 200
+    world.driving(world.site(fake)).run(sweep)
+
+    assert fake.offered == [64, 200, 36]
+    check(world, sweep)
+
+
 def test_when_the_last_run_has_ended_nothing_is_waited_for(make: Make) -> None:
     world = make(space={"parameters.seed": [0]})
     sweep = world.begin()
