@@ -28,6 +28,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "best": ("outcome", "best"),
     "watch": ("watching", "watch"),
     "validate": ("checking", "validate"),
+    "init": ("creating", "init"),
     "migrate": ("migrating", "migrate"),
     "backends": ("checking", "backends"),
     "_drive": ("start", "drive_in_background"),

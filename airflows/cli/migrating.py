@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from airflows.cli.failure import SUCCEEDED
+from airflows.cli.newfiles import write_new
 from airflows.cli.table import one_line
 from airflows.cli.terminal import Session, Style
-from airflows.errors import ConflictError, SpecError
+from airflows.errors import SpecError
 
 if TYPE_CHECKING:
     from airflows.migrate import Finding, Migration
@@ -50,7 +51,7 @@ def migrate(
         accelerator=accelerator,
     )
     check(made, script)
-    written = _write(_texts(made), target, force=force)
+    written = write_new(_texts(made), target, force=force)
     session.answer(_document(made, written), _lines(made, written, script, session.style))
     return SUCCEEDED
 
@@ -104,7 +105,7 @@ def check(made: Migration, script: Path) -> None:
     from airflows.vetting import validate_points  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory(prefix="airflows-") as aside:
-        _write(_texts(made), Path(aside), force=True)
+        write_new(_texts(made), Path(aside), force=True)
         try:
             load_train(Path(aside, "train.yaml"))
             if made.sweep is not None:
@@ -132,23 +133,6 @@ def _check_backend(settings: Mapping[str, object]) -> None:
 def _texts(made: Migration) -> dict[str, str]:
     texts = {"train.yaml": made.train_text}
     return texts if made.sweep is None else {**texts, "sweep.yaml": made.sweep_text}
-
-
-def _write(texts: Mapping[str, str], target: Path, *, force: bool) -> list[Path]:
-    """Write the files; nothing is written when one of them would replace another text.
-
-    Raises:
-        ConflictError: it would, and nobody said --force.
-    """
-    paths = {target / name: text for name, text in texts.items()}
-    there = [str(path) for path, text in paths.items() if os.path.lexists(path) and _beside(path) != text]
-    if there and not force:
-        message = f"{' and '.join(there)} {'is' if len(there) == 1 else 'are'} there already."
-        raise ConflictError(message, hint="Say --force to write over, or --to DIR for another place.")
-    target.mkdir(parents=True, exist_ok=True)
-    for path, text in paths.items():
-        path.write_text(text, encoding="utf-8")
-    return list(paths)
 
 
 def _document(made: Migration, written: Sequence[Path]) -> dict[str, object]:
