@@ -98,7 +98,10 @@ class Sweep:
         return [str(notice) for notice in self._loaded.notices]
 
     def points(self) -> Iterator[Mapping[str, Any]]:
-        """Yield the overrides of each point, lazily, without the replicates."""
+        """Yield the overrides of each point, lazily, without the replicates.
+
+        Of a method that learns only the first points are known in advance.
+        """
         from airflows.space import expand  # noqa: PLC0415
 
         return (point.overrides for point in expand(self._loaded).points())
@@ -172,6 +175,7 @@ def resume(
     failed: bool = False,
     classes: Collection[str] = (),
     trials: int | None = None,
+    replicates: int | None = None,
     sets: Sequence[str] = (),
     observer: Observer | None = None,
     home: Path | None = None,
@@ -183,6 +187,7 @@ def resume(
         failed: try failed and cancelled trials again, with the code as it is now.
         classes: with `failed` only trials that failed with one of these reasons, as `--class`.
         trials: new value of `search.trials`.
+        replicates: so many more of the winner's point and of those that may be as good, as `--replicates`.
         sets: `KEY=VALUE` changes of what may change, as `--set`.
         observer: is told what happens.
         home: in place of `$AIRFLOWS_HOME`.
@@ -190,7 +195,7 @@ def resume(
     Raises:
         NotFoundError: no such sweep.
         SpecError: no failure is of such a class, or classes are given without `failed`.
-        ConflictError: a change would make it another sweep.
+        ConflictError: a change would make it another sweep, or no replicates can be added.
         LeaseHeldError: somebody else drives it.
 
     Example:
@@ -199,8 +204,16 @@ def resume(
     """
     where = home or home_directory()
     _check_classes(classes, failed=failed)
+    _check_replicates(replicates, failed=failed, trials=trials)
     driven = operations.resume(
-        sweep, home=where, observer=observer, failed=failed, classes=classes, trials=trials, sets=sets
+        sweep,
+        home=where,
+        observer=observer,
+        failed=failed,
+        classes=classes,
+        trials=trials,
+        replicates=replicates,
+        sets=sets,
     )
     return attach(driven.row.id, home=where)
 
@@ -214,6 +227,18 @@ def _check_classes(classes: Collection[str], *, failed: bool) -> None:
         message = f"no failure is of the class {classes if isinstance(classes, str) else unknown!r}."
         hint = f"Give a list of some of: {', '.join(sorted(FAILURE_CLASSES))}."
         raise SpecError(message, field="classes", hint=hint)
+
+
+def _check_replicates(replicates: int | None, *, failed: bool, trials: int | None) -> None:
+    if replicates is None:
+        return
+    if replicates < 1:
+        message = f"{replicates} is no number of replicates to add."
+        raise SpecError(message, field="replicates", hint="Give a number from 1.")
+    if failed or trials is not None:
+        message = "they are added to the points that may have won once all trials have ended."
+        hint = "First resume with failed or trials, and then with replicates."
+        raise SpecError(message, field="replicates", hint=hint)
 
 
 def carry_on(sweep: str, *, observer: Observer | None = None, home: Path | None = None) -> Results:

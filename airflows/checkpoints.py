@@ -128,15 +128,15 @@ def _dated(root: Path, paths: Iterable[Path]) -> Iterator[_Candidate]:
             mtime = path.stat().st_mtime
         except OSError:
             continue
-        yield _Candidate(_step(path.relative_to(root)), mtime, path)
+        yield _Candidate(step_in(path.relative_to(root)), mtime, path)
 
 
 # What a database keeps in eight bytes.
 _LARGEST_STEP = 2**63 - 1
 
 
-def _step(relative: Path) -> int:
-    """Return the step in a path; the last part that has a number decides."""
+def step_in(relative: Path) -> int:
+    """Return the step in a path, -1 for none; the last part that has a number decides."""
     for part in reversed(relative.parts):
         stem = part.rsplit(".", 1)[0] if part.endswith(_SUFFIXES) else part
         for numbers in (_STEP.findall(stem), _COUNT.findall(stem), _NUMBER.findall(stem)):

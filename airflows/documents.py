@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from airflows import addresses
 from airflows.errors import AirflowsError, SpecError
-from airflows.ids import canonical_json
 from airflows.times import to_iso
 from airflows.trial import FAILURE_CLASSES, State, Trial
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from airflows.backends.base import RemoteRun
     from airflows.drivers import Owner
     from airflows.engine.results import SweepResults
+    from airflows.hosts import AvoidedHost
     from airflows.ledger import AttemptRow, EventRow, SweepRow
     from airflows.ranking import Group
     from airflows.report.accounting import Spent
@@ -156,11 +156,17 @@ def objective_document(results: SweepResults) -> Document | None:
     return made
 
 
+def objectives_document(results: SweepResults) -> list[Document] | None:
+    """Return all of several objectives, None for one or none."""
+    return [objective.model_dump(mode="json") for objective in results.objectives] or None
+
+
 def sweep_details(
     spec: Mapping[str, Any],
     results: SweepResults,
     causes: Sequence[Document],
     spent: Spent,
+    avoided: Sequence[AvoidedHost] = (),
 ) -> Document:
     """Return what `get SWEEP` adds to the list's row.
 
@@ -169,16 +175,19 @@ def sweep_details(
         results: objective and row.
         causes: from `causes_of`.
         spent: by all its attempts.
+        avoided: hosts on which its trials keep failing.
     """
     return {
         "spec": without_passwords(spec),
         "objective": objective_document(results),
+        "objectives": objectives_document(results),
         "winner": results.winner,
         "parent_run_id": results.row.parent_run_id or None,
         "experiment_id": results.row.experiment_id or None,
         "tracking_uri": without_passwords(results.row.tracking_uri) or None,
         "root": results.row.root,
         "causes": list(causes),
+        "avoided": [host.to_dict() for host in avoided],
         **spent.to_dict(),
     }
 
@@ -314,55 +323,43 @@ def remote_document(backend: str, run: RemoteRun, known: tuple[str, int, int] | 
 # Results
 
 
-def group_document(group: Group) -> Document:
-    """Return a ranked group of replicates."""
-    return group.to_dict()
-
-
 def results_document(
     results: SweepResults,
     ranked: Sequence[Group],
     causes: Sequence[Document] = (),
     versions: Mapping[str, int] = _NOTHING,
+    avoided: Sequence[AvoidedHost] = (),
+    verdict: Document | None = None,
 ) -> Document:
-    """Return what `results` shows.
+    """Return what `results` shows; what parameters matter is added where it was asked for.
 
     Args:
         results: of the sweep.
         ranked: the groups that were asked for.
         causes: why trials failed, from `cause_document`.
         versions: how many trials ran each version of the code.
+        avoided: hosts on which trials keep failing.
+        verdict: how far the winner can be trusted, from `verdict_document`.
     """
     unranked = () if results.ranking is None else results.ranking.unranked
     return {
         "sweep": results.row.id,
         "objective": objective_document(results),
+        "objectives": objectives_document(results),
         "complete": results.complete,
         "winner": results.winner,
-        "ranked": [group_document(group) for group in ranked],
+        "ranked": [group.to_dict() for group in ranked],
         "unranked": [
             {"trial": f"{results.row.id}/{trial.number}", "number": trial.number, "reason": trial.reason}
             for trial in unranked
         ],
-        "pareto": None,
+        "pareto": [group.to_dict() for group in results.front] or None,
+        "verdict": verdict,
+        "importance": None,
         "causes": list(causes),
+        "avoided": [host.to_dict() for host in avoided],
         "code": [{"code": code or None, "trials": trials} for code, trials in versions.items()],
     }
-
-
-def has_overrides(overrides: Mapping[str, Any], where: Mapping[str, Any]) -> bool:
-    """Whether the overrides hold all these values; numbers are compared as numbers."""
-    return all(key in overrides and _is_same(overrides[key], value) for key, value in where.items())
-
-
-def _is_same(one: Any, other: Any) -> bool:
-    if _is_number(one) and _is_number(other):
-        return bool(one == other)
-    return canonical_json(one) == canonical_json(other)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 # Errors

@@ -230,6 +230,18 @@ class Interval:
             value = low + int(share * (high - low + 1))
         return min(max(value, low), high)
 
+    def at(self, number: Number) -> Number | str:
+        """Return the value at a number between the bounds, as a draw of it would be."""
+        if self.is_whole:
+            return _given(min(max(round(number), int(self.low)), int(self.high)), is_text=self.is_text)
+        value = min(max(_rounded(number, _DRAWN_DIGITS), float(self.low)), float(self.high))
+        return _given(value, is_text=self.is_text)
+
+    def number(self, value: Any) -> Number:
+        """Return the number that a value which `holds` stands for."""
+        number = cast("Number", _read(value, is_text=self.is_text))
+        return int(number) if self.is_whole else float(number)
+
     def holds(self, value: Any) -> bool:
         """Whether the value may be drawn."""
         number = _read(value, is_text=self.is_text)

@@ -38,11 +38,16 @@ class Owner:
         """Read the ledger's form."""
         return cls(**json.loads(text))
 
-    def is_dead(self) -> bool:
-        """Whether it is certain that the process has gone: only known where its pid means something."""
+    @property
+    def is_of_here(self) -> bool:
+        """Whether its pid means something to this process."""
         here = current_owner()
         # Two machines may share a name, and two containers a machine: then the lease has to run out.
-        if (self.host, self.boot, self.namespace) != (here.host, here.boot, here.namespace):
+        return (self.host, self.boot, self.namespace) == (here.host, here.boot, here.namespace)
+
+    def is_dead(self) -> bool:
+        """Whether it is certain that the process has gone: only known where its pid means something."""
+        if not self.is_of_here:
             return False
         if not _exists(self.pid):
             return True

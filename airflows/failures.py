@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from airflows.backends.base import Observation
+from airflows.launchers import ECHO, TRACEBACK, joined, root_cause
 from airflows.trial import Reason
 
 _WORDS = {
@@ -47,21 +48,21 @@ _NOT_TEXT = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f\ud800-\u
 _LINE_CHARS = 2000
 # In front of a line: a rank (`[rank1]: `), a srun or Ray label, the rails of an exception group.
 _PREFIX = r"[\s|+]*(?:\[[^\]]*\]:?\s|\([^)]*\)\s|\d+:\s)?"
-_TRACEBACK = "Traceback (most recent call last):"
-_TRACEBACK_LINE = re.compile(rf"({_PREFIX})(?:Exception Group )?{re.escape(_TRACEBACK)}")
+_TRACEBACK_LINE = re.compile(rf"({_PREFIX})(?:Exception Group )?{re.escape(TRACEBACK)}")
 _NOISE = ("Exception ignored in", "--- Logging error ---")
 _TELLING = (
     re.compile(rf"{_PREFIX}[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|NotFound)(?::|$)"),
     # A shell's remark: FILE: line 3: foo: command not found
     re.compile(r"\S.*: line \d+: \S"),
     re.compile(r".*\b(?:error|fatal)\b:(?!\s*[-+.\d])", re.IGNORECASE),
-    re.compile(r"Fatal Python error: |terminate called "),
+    re.compile(r"Fatal Python error: |terminate called | +what\(\): +\S"),
+    re.compile(r"MPI_ABORT was invoked on rank |.*\bapplication called MPI_Abort\("),
 )
+# NCCL's own words for a collective that hangs, in front of which stand times and ranks, more than once.
+_WATCHDOG = re.compile(r".*(?=\bWatchdog caught collective operation timeout: )")
 # A shell's remark that a signal came: FILE: line 3:  1757 Killed   python train.py
 _SIGNALLED = re.compile(r"\S.*: line \d+: +\d+ [A-Z]")
 _SHELL_FILE = re.compile(r"^/.*?/(?=[^/]+: line \d+: )")
-# What a launcher raises because a process of its own failed says less than what that process said.
-_WRAPPER = re.compile(r"[\w.]*\b(?:ChildFailedError|CalledProcessError|ProcessRaisedException)\b")
 
 _NORMALISE = (
     (re.compile(r"0x[0-9a-fA-F]+"), "0x…"),
@@ -99,7 +100,7 @@ def classify(seen: Observation, tail: Sequence[str]) -> Verdict:
         seen: an observation with phase ENDED that is not a clean exit.
         tail: the last lines of its logs, oldest first, those of the node that failed first at the end.
     """
-    lines = [line for line in map(_as_text, tail) if line]
+    lines = joined(line for line in map(_as_text, tail) if line)
     seen = replace(seen, detail=_as_text(" ".join(seen.detail.split()))[:_SIGNATURE_CHARS])
     memory = _memory_line(lines)
     reason = _reason(seen, memory)
@@ -107,7 +108,7 @@ def classify(seen: Observation, tail: Sequence[str]) -> Verdict:
     if line:
         cause, message = normalise(line), line
     else:
-        cause, message = _without_error(seen, reason, lines[-1].strip() if lines else "")
+        cause, message = _without_error(*_ending(seen, lines), reason)
     message = message[:_SIGNATURE_CHARS]
     if seen.detail and seen.detail not in message:
         message = f"{message}; {seen.detail}"
@@ -129,7 +130,15 @@ def _reason(seen: Observation, memory: str) -> Reason:
     return Reason.OUT_OF_MEMORY if memory else Reason.ERROR
 
 
-def _without_error(seen: Observation, reason: Reason, last: str) -> tuple[str, str]:
+def _ending(seen: Observation, lines: Sequence[str]) -> tuple[Observation, str]:
+    """Return what was seen, and the last line; where a launcher says how its process ended, that end."""
+    root = root_cause(lines)
+    if root is not None and seen.exit_code is not None:
+        return replace(seen, exit_code=root.exit_code), ""
+    return seen, lines[-1].strip() if lines else ""
+
+
+def _without_error(seen: Observation, last: str, reason: Reason) -> tuple[str, str]:
     """Return (levelled cause, message) of an end whose log names no error."""
     if seen.detail:
         return normalise(seen.detail), seen.detail
@@ -162,12 +171,20 @@ def last_error(tail: Sequence[str]) -> str:
     """Return the last line that names an error, empty when none does.
 
     That is the line under a Python traceback, whatever its class is called, a shell's remark, or a line
-    with `error:`. What a launcher raises for its children comes second to what they said themselves.
+    with `error:`. What a launcher raises for its children comes second to what they said themselves; where it
+    says which of them failed first, that one's words count, and no others'.
     """
+    root = root_cause(tail)
+    if root is not None and root.traceback:
+        return next(filter(None, reversed(list(_telling_lines(root.traceback)))), "")
+    if root is not None:
+        said = [] if root.is_killed else _telling_lines(root.said)
+        return ([line for line in said if not ECHO.match(line)] or [""])[-1]
     found = list(_telling_lines(tail))
     # An empty one stands for a signal: whatever was said before has nothing to do with that.
-    own = [line for line in found if not _WRAPPER.match(line)]
-    return (own or found or [""])[-1]
+    own = [line for line in found if not ECHO.match(line)]
+    # What a launcher says first is about the process that failed first.
+    return (own[-1:] or found[:1] or [""])[0]
 
 
 def _telling_lines(tail: Sequence[str]) -> Iterator[str]:
@@ -175,7 +192,7 @@ def _telling_lines(tail: Sequence[str]) -> Iterator[str]:
     begins: int | None = None
     is_noise, before = False, ""
     for line in tail:
-        if _TRACEBACK in line:
+        if TRACEBACK in line:
             header = _TRACEBACK_LINE.match(line)
             begins = len(header[1]) if header else 0
             is_noise = before.startswith(_NOISE)
@@ -186,6 +203,8 @@ def _telling_lines(tail: Sequence[str]) -> Iterator[str]:
                     yield _bare(line)
         elif _SIGNALLED.match(line):
             yield ""
+        elif _WATCHDOG.match(line):
+            yield _WATCHDOG.sub("", line)
         elif any(pattern.match(line) for pattern in _TELLING):
             yield _bare(line)
         before = line

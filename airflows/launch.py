@@ -6,7 +6,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -95,6 +95,7 @@ class Launcher:
         base_dir: Path | None = None,
         code: str = "",
         checkpoint_root: Path | None = None,
+        path_hint: Callable[[str], str] | None = None,
         is_single: bool = False,
     ) -> Self:
         """Return the launcher of a sweep; its code is kept from now on.
@@ -111,6 +112,8 @@ class Launcher:
             code: digest of the snapshot that was made when the sweep started. With it the code is not looked
                 at again, so that a new driver goes on with the old code.
             checkpoint_root: where jobs that see no disk of this machine keep checkpoints; None for others.
+            path_hint: tells what to do about a checkpoint directory that such jobs do not see, empty when
+                they see it; None for volumes of a Databricks workspace.
             is_single: its one trial was started by `airflows run`.
 
         Raises:
@@ -124,7 +127,8 @@ class Launcher:
             variables["MLFLOW_EXPERIMENT_ID"] = experiment_id
         kept_in = checkpoint_root or backend.root / "checkpoints"
         if checkpoint is not None and checkpoint.dir:
-            kept_in = _checkpoint_dir(checkpoint.dir, directory, uploads=checkpoint_root is not None)
+            hint = "" if checkpoint_root is None else (path_hint or _volume_hint)(checkpoint.dir)
+            kept_in = _checkpoint_dir(checkpoint.dir, directory, hint)
         pattern = (checkpoint.pattern if checkpoint is not None else None) or ""
         made = cls(sweep, backend.root, base, directory, variables, kept_in / sweep, pattern)
         made.secret_variables = tracker_secrets
@@ -344,12 +348,15 @@ class Launcher:
             raise _unwritable(path, exc) from exc
 
 
-def _checkpoint_dir(text: str, directory: Path, *, uploads: bool) -> Path:
-    path = directory / Path(text).expanduser()
-    if uploads and not _IN_VOLUME.match(text):
+def _checkpoint_dir(text: str, directory: Path, hint: str) -> Path:
+    if hint:
         message = f"{text} is no path that the runs of this backend can see."
-        raise SpecError(message, field="checkpoint.dir", hint="Name one in /Volumes/CATALOG/SCHEMA/VOLUME.")
-    return path
+        raise SpecError(message, field="checkpoint.dir", hint=hint)
+    return directory / Path(text).expanduser()
+
+
+def _volume_hint(path: str) -> str:
+    return "" if _IN_VOLUME.match(path) else "Name one in /Volumes/CATALOG/SCHEMA/VOLUME."
 
 
 def _in_byte_order(names: Mapping[str, Any]) -> list[str]:

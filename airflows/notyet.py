@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from airflows.place import Path, Place
-from airflows.spec import ADAPTIVE, SweepSpec
+from airflows.spec import SweepSpec
 
-_BACKENDS = frozenset({"kubernetes", "burst"})
+_BACKENDS = frozenset({"burst"})
 
 
 def refuse_not_yet(spec: SweepSpec, place: Place) -> None:
@@ -27,12 +27,6 @@ def refuse_not_yet(spec: SweepSpec, place: Place) -> None:
 def _wanted(spec: SweepSpec) -> Iterator[tuple[Path, str, str]]:
     """Yield (path, what it is, what to do instead) of each key that is not supported."""
     backend = spec.backend["type"]
-    if spec.method in ADAPTIVE:
-        yield ("search", "method"), f"search.method {spec.method}", "Use grid, list, random or sobol."
-    if spec.search.warm_start:
-        yield ("search", "warm_start"), "search.warm_start", "Leave it out."
-    if spec.stop.method not in {None, "nan"}:
-        yield ("stop", "method"), f"Early stopping by {spec.stop.method}", "Leave stop out."
     if spec.pack is not None:
         yield ("pack",), "pack", "Leave it out."
     if backend in _BACKENDS:

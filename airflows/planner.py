@@ -7,171 +7,31 @@ without a sighting stays as it is.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from airflows.backends.base import Observation, Phase
-from airflows.failures import Verdict
 from airflows.ledger.records import Wish
-from airflows.retry import NO_PROGRESS, Progress, RetryPolicy, after_failure
-from airflows.trial import Event, EventKind, Handle, Reason, State, Trial
+from airflows.planning import NO_ORDERS, Limits, Orders, Plan, Rules, Sighting, Tally, View
+from airflows.retry import after_failure
+from airflows.trial import Event, EventKind, Reason, State, Trial
+
+__all__ = [
+    "CANCELLED",
+    "NO_ORDERS",
+    "Limits",
+    "Orders",
+    "Plan",
+    "Rules",
+    "Sighting",
+    "Tally",
+    "View",
+    "is_first_failure",
+    "plan",
+]
 
 CANCELLED = "CANCELLED"
 """A scheduler's word for a run that a person ended there; our own cancels are asked for before."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What may be spent. None and 0 are no limit, but for `concurrent`.
-
-    Attributes:
-        concurrent: trials in flight, at least 1.
-        trials: most trials ever started.
-        failed_trials: this many failed trials end the sweep as failed.
-        identical_failures: this many first attempts with one signature, and none succeeded, halt it.
-        wall_time_s: seconds since the sweep was started or resumed.
-        accelerator_s: accelerator-seconds over all attempts, those still running included.
-        cancels: whether a reached limit cancels what runs.
-    """
-
-    concurrent: int = 1
-    trials: int | None = None
-    failed_trials: int | None = None
-    identical_failures: int = 3
-    wall_time_s: float | None = None
-    accelerator_s: float | None = None
-    cancels: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """What has happened so far.
-
-    Attributes:
-        started: trials that ever had an attempt.
-        retrying: those of them that wait for another.
-        succeeded: trials.
-        failed: trials.
-        signatures: how many trials' first failure was each.
-        accelerator_s: accelerator-seconds of ended attempts.
-    """
-
-    started: int = 0
-    retrying: int = 0
-    succeeded: int = 0
-    failed: int = 0
-    signatures: Mapping[str, int] = field(default_factory=dict)
-    accelerator_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Sighting:
-    """What is known of an in-flight trial now.
-
-    Attributes:
-        observation: from `poll`; None when the backend did not say.
-        handle: from `find`, for a trial that was being submitted.
-        run_id: the MLflow run of such a trial.
-        absent: `find` answered and does not know the trial's token.
-        verdict: why it ended, for an ended run that is no clean exit.
-        progress: how far it was when it ended.
-        relieves: its next attempt would have other values, should it have run out of memory.
-    """
-
-    observation: Observation | None = None
-    handle: Handle | None = None
-    run_id: str = ""
-    absent: bool = False
-    verdict: Verdict | None = None
-    progress: Progress = NO_PROGRESS
-    relieves: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What does not change while a driver lives.
-
-    Attributes:
-        limits: of the sweep.
-        retry: of the sweep.
-        since: nothing that an earlier driver sends is sent later than this, seconds since the epoch.
-        settle_s: seconds after a claim, and after `since`, before a run that cannot be found counts as
-            never submitted.
-        idempotent: submitting again is safe before that.
-        backend: the backend's name, written with each attempt.
-        queue: most trials in flight on a backend that queues by itself and is given them whole, so that they
-            run to their ends with no driver alive; 0 where it does not.
-    """
-
-    limits: Limits
-    retry: RetryPolicy
-    since: float
-    settle_s: float
-    idempotent: bool
-    backend: str
-    queue: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """Everything a decision needs, at one time.
-
-    Attributes:
-        now: seconds since the epoch, UTC.
-        began_at: when the sweep was started or last resumed.
-        wish: what people want.
-        halted: why nothing new starts any more, empty while it does.
-        in_flight: trials that a backend may hold.
-        sightings: by trial number; a missing one is unknown.
-        ready: PENDING trials that may start now, lowest number first, at least as many as there is room.
-        waiting: PENDING trials in all, ready or not.
-        exhausted: no further points will come.
-        cancels: trials that a person asked to cancel.
-        tally: what has happened so far.
-        running_accelerator_s: accelerator-seconds of the attempts that run now.
-        rules: what does not change.
-        hopeless: PENDING trials whose own failure would have been followed by another attempt, had the sweep
-            not failed as a whole.
-    """
-
-    now: float
-    began_at: float
-    wish: Wish
-    halted: str
-    in_flight: Sequence[Trial]
-    sightings: Mapping[int, Sighting]
-    ready: Sequence[Trial]
-    waiting: int
-    exhausted: bool
-    cancels: frozenset[int]
-    tally: Tally
-    running_accelerator_s: float
-    rules: Rules
-    hopeless: Sequence[Trial] = ()
-
-
-@dataclass(slots=True)
-class Plan:
-    """The next steps, in the order in which they are carried out.
-
-    Attributes:
-        events: transitions to write, at most one a trial.
-        claims: PENDING trials to claim (write first) and then submit.
-        resubmits: SUBMITTING trials to submit again after writing RECLAIMED.
-        throttle: most of those submitted now that may run at once, where the backend sees to it; 0 elsewhere.
-        halt: why the sweep halts now, empty when it does not.
-        spent: the halt is a spending limit, so the sweep ends as stopped rather than failed.
-        done: nothing is left to do.
-    """
-
-    events: list[tuple[Trial, Event]] = field(default_factory=list)
-    claims: list[Trial] = field(default_factory=list)
-    resubmits: list[Trial] = field(default_factory=list)
-    throttle: int = 0
-    halt: str = ""
-    spent: bool = False
-    done: bool = False
 
 
 def plan(view: View) -> Plan:
@@ -180,6 +40,7 @@ def plan(view: View) -> Plan:
     _follow(view, made)
     made.halt, made.spent = _halting(view, made)
     _stop(view, made)
+    _stop_early(view, made)
     _give_up(view, made)
     _take_back(view, made)
     _place(view, made)
@@ -242,7 +103,7 @@ def _end(view: View, trial: Trial, seen: Sighting, observation: Observation) -> 
         return Event(EventKind.STOP_ASKED, view.now, Reason.USER, "It was cancelled outside of airflows.")
     if seen.verdict is None:
         return None
-    policy = replace(view.rules.retry, relieves=seen.relieves)
+    policy = replace(view.rules.retry, relieves=seen.relieves, suspects_host=seen.suspects_host)
     failed = after_failure(trial, seen.verdict, seen.progress, policy, view.now)
     return Event(failed.kind, failed.at, failed.reason, failed.detail, facts, {**failed.changes, **changes})
 
@@ -271,6 +132,8 @@ def _halting(view: View, made: Plan) -> tuple[str, bool]:
 
 def _systematic(view: View, made: Plan) -> tuple[str, bool] | None:
     limits, tally = view.rules.limits, view.tally
+    if view.rules.strict and view.orders.unseen:
+        return f"{view.orders.unseen} (strict: true)", False
     failed = tally.failed + sum(event.kind is EventKind.FAILED for _, event in made.events)
     if limits.failed_trials and failed >= limits.failed_trials:
         return f"{failed} trials failed, which is the limit (limits.failed_trials)", False
@@ -339,6 +202,25 @@ def _stop(view: View, made: Plan) -> None:
             made.events.append((trial, Event(EventKind.STOP_ASKED, view.now, Reason.USER)))
         elif stoppable and by_limit and trial.state is not State.PENDING:
             made.events.append((trial, Event(EventKind.STOP_ASKED, view.now, Reason.LIMIT)))
+
+
+def _stop_early(view: View, made: Plan) -> None:
+    """Ask the runs to end that the stopping rule has judged, and take off those that wait at a rung."""
+    orders = view.orders
+    if view.wish is Wish.PAUSED or not (orders.stops or orders.pauses):
+        return
+    # What is taken off comes back only where something may still start.
+    goes_on = view.wish is Wish.RUN and not (view.halted or made.halt)
+    moved = {trial.number for trial, _ in made.events}
+    for trial in (*view.in_flight, *view.ready):
+        if trial.number in moved or trial.state not in {State.PENDING, State.QUEUED, State.RUNNING}:
+            continue
+        if trial.number in orders.stops:
+            words = orders.stops[trial.number]
+            made.events.append((trial, Event(EventKind.STOP_ASKED, view.now, Reason.RULE, words)))
+        elif goes_on and trial.number in orders.pauses and trial.state is State.RUNNING:
+            words = orders.waits[trial.number]
+            made.events.append((trial, Event(EventKind.STOP_ASKED, view.now, Reason.PAUSED, words)))
 
 
 def _give_up(view: View, made: Plan) -> None:

@@ -6,6 +6,9 @@ import itertools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from airflows.axes import Axis, Overrides
+from airflows.domains import Domain, Interval, Listed
+from airflows.ids import canonical_json
 from airflows.keys import MISSING, effective, get_key, split_key
 from airflows.sweepfile import LoadedSweep
 
@@ -36,6 +39,31 @@ def diff_from_base(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> lis
     return changes
 
 
+def domain_text(axis: Axis) -> str:
+    """Return what an axis may be, in a few words.
+
+    Example:
+        >>> domain_text(Axis(("parameters.lr",), Interval(0.001, 0.1, is_log=True, is_whole=False)))
+        'from 0.001 to 0.1, in logarithm'
+    """
+    domain = axis.domain
+    if isinstance(domain, Listed):
+        text = ", ".join(map(_inline, domain.values))
+    elif isinstance(domain, Interval):
+        whole = "whole numbers " if domain.is_whole else ""
+        text = f"{whole}from {domain.low} to {domain.high}{', in logarithm' if domain.is_log else ''}"
+    else:
+        text = f"{len(domain)} values from {domain[0]} to {domain[len(domain) - 1]}"
+    conditions = " and ".join(
+        f"{clause.key} is {' or '.join(map(_inline, clause.values))}" for clause in axis.clauses
+    )
+    return f"{text}, when {conditions}" if conditions else text
+
+
+def _inline(value: Any) -> str:
+    return value if isinstance(value, str) else canonical_json(value)
+
+
 def accelerator_hours_max(sweep: LoadedSweep, count: int | None = None) -> float | None:
     """Return the accelerator-hours that one attempt of each trial takes at most; None without a limit.
 
@@ -46,6 +74,10 @@ def accelerator_hours_max(sweep: LoadedSweep, count: int | None = None) -> float
     count = sweep.expansion.count() if count is None else count
     if count is None:
         return None
+    replicates = 1 if sweep.spec.replicates is None else len(sweep.spec.replicates.values)
+    if sweep.expansion.known is not None:
+        most = _most_hours(sweep)
+        return None if most is None else most * count * replicates
     hours: list[float] = []
     known: dict[tuple[Any, ...], float | None] = {}
     for point in itertools.islice(sweep.expansion.points(), min(count, _LOOKED_AT)):
@@ -58,8 +90,26 @@ def accelerator_hours_max(sweep: LoadedSweep, count: int | None = None) -> float
         if each is None:
             return None
         hours.append(each)
-    replicates = 1 if sweep.spec.replicates is None else len(sweep.spec.replicates.values)
     return sum(hours) / max(1, len(hours)) * count * replicates
+
+
+def _most_hours(sweep: LoadedSweep) -> float | None:
+    """Return the accelerator-hours of the dearest point that may be chosen; None without a limit."""
+    made: list[Overrides] = [{}]
+    for axis in sweep.space.axes:
+        if any(_is_spending(key) for key in axis.keys):
+            made = [one | axis.overrides(value) for one in made for value in _extremes(axis.domain)]
+    made += [{key: row[key] for key in row if _is_spending(key)} for row in sweep.space.include]
+    hours = [_hours(effective(sweep.base.tree, one)) for one in made]
+    known = [each for each in hours if each is not None]
+    return max(known) if len(known) == len(hours) else None
+
+
+def _extremes(domain: Domain) -> list[Any]:
+    """Return the values among which the dearest is."""
+    if isinstance(domain, Interval):
+        return [domain.at(domain.low), domain.at(domain.high)]
+    return list(domain.values) if isinstance(domain, Listed) else [domain[0], domain[len(domain) - 1]]
 
 
 def _is_spending(key: str) -> bool:

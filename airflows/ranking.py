@@ -1,16 +1,19 @@
-"""Who won: groups of replicates, statistics, constraints, ties, and why a trial is not ranked. Pure."""
+"""Who won: groups of replicates, statistics, constraints, ties, and why a trial is not ranked. Pure.
+
+How several objectives are weighed against each other is in `airflows.pareto`.
+"""
 
 from __future__ import annotations
 
 import operator
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from airflows.relief import relief_note
 from airflows.scores import Goal, Take, is_sound, mean, shown
-from airflows.significance import Summary, confidence_interval, summarize, welch
+from airflows.significance import Summary, Welch, confidence_interval, holm, summarize, welch
 from airflows.trial import Reason, State
 
 NOISE_P = 0.05
@@ -79,6 +82,7 @@ class Scored:
         message: why it failed, for people.
         run_id: its MLflow run.
         changed: values that it ran with in place of those of its overrides, after it ran out of memory.
+        others: the values that count for the further of several objectives, unsound ones as they are.
     """
 
     number: int
@@ -93,6 +97,23 @@ class Scored:
     message: str = ""
     run_id: str = ""
     changed: Mapping[str, Any] = field(default_factory=dict)
+    others: tuple[float | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a group of replicates says of one of several objectives; see `Group`."""
+
+    metric: str
+    value: float
+    mean: float
+    sd: float | None
+    n: int
+    ci95: tuple[float, float] | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON documents show it."""
+        return {"metric": self.metric, **_figures(self)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +127,17 @@ class Group:
         sd: sample standard deviation, None for a single replicate.
         ci95: 95 % t-interval of the mean, None for a single replicate.
         feasible: no replicate breaks a constraint.
-        separable_from_winner: whether the difference of the means is beyond noise (Welch's test at 5 %);
-            None for the winner itself, for what cannot win, and where either has a single replicate.
-        p: of that test.
+        separable_from_winner: whether the difference of the means is beyond noise (`p_adjusted` below
+            5 %); None for the winner itself, for what cannot win, and where either has a single replicate.
+        p: of Welch's test.
+        p_adjusted: the same by Holm's method, since every group is compared with the winner.
         steps: the step that decided, for each of `trials`.
         stopped_early: one of them was stopped by a rule or a limit.
         note: which constraint is broken, and which values were not those searched.
+        point: what its replicates have in common.
+        objectives: what it says of each of several objectives, empty for one.
+        on_front: whether it is on the Pareto front of several objectives.
+        is_knee: whether it is the front's best compromise.
     """
 
     rank: int
@@ -128,25 +154,43 @@ class Group:
     steps: tuple[int | None, ...] = ()
     stopped_early: bool = False
     note: str = ""
+    p_adjusted: float | None = None
+    point: int = -1
+    objectives: tuple[Figures, ...] = ()
+    on_front: bool = False
+    is_knee: bool = False
+
+    @property
+    def summary(self) -> Summary:
+        """The sample in three figures."""
+        return Summary(self.n, self.mean, self.sd)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON documents show it."""
+        several = {
+            "objectives": [figures.to_dict() for figures in self.objectives],
+            "on_front": self.on_front,
+            "is_knee": self.is_knee,
+        }
         return {
             "rank": self.rank,
             "trials": list(self.trials),
             "overrides": dict(self.overrides),
-            "value": self.value,
-            "mean": self.mean,
-            "sd": self.sd,
-            "n": self.n,
-            "ci95": None if self.ci95 is None else list(self.ci95),
+            **_figures(self),
             "feasible": self.feasible,
             "separable_from_winner": self.separable_from_winner,
             "p": self.p,
+            "p_adjusted": self.p_adjusted,
             "steps": list(self.steps),
             "stopped_early": self.stopped_early,
             "note": self.note,
+            **(several if self.objectives else {}),
         }
+
+
+def _figures(of: Figures | Group) -> dict[str, Any]:
+    ci95 = None if of.ci95 is None else list(of.ci95)
+    return {"value": of.value, "mean": of.mean, "sd": of.sd, "n": of.n, "ci95": ci95}
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,12 +213,21 @@ class Winner:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The result. `rule` is which of a trial's values counted, such as `best`."""
+    """The result. `rule` is which of a trial's values counted, such as `best`.
+
+    Several objectives have no winner, but a Pareto front, and `knee` is its best compromise.
+    """
 
     ranked: tuple[Group, ...]
     unranked: tuple[Unranked, ...]
     winner: Winner | None
     rule: str
+    knee: Winner | None = None
+
+    @property
+    def front(self) -> tuple[Group, ...]:
+        """The Pareto front of several objectives, its knee first."""
+        return tuple(group for group in self.ranked if group.on_front)
 
 
 def rank(aim: Aim, trials: Iterable[Scored]) -> Ranking:
@@ -196,7 +249,7 @@ def rank(aim: Aim, trials: Iterable[Scored]) -> Ranking:
                 unranked.append(Unranked(trial.number, why))
             else:
                 counting.append(trial)
-        need = _needed(aim, len(members))
+        need = _needed(aim, members)
         if len(counting) >= need:
             candidates.append(_candidate(aim, counting))
         else:
@@ -224,29 +277,6 @@ def why_not(aim: Aim, trial: Scored) -> str:
             return f"not finished: {trial.state}"
 
 
-def pareto_front(rows: Sequence[Sequence[float]], goals: Sequence[Goal]) -> list[int]:
-    """Return the positions of the rows that no other row beats: none is as good in all and better in one.
-
-    Rows that hold an unsound value are never in front. Of equal rows all are.
-    """
-    signs = [1.0 if goal == "minimize" else -1.0 for goal in goals]
-    costs = [
-        (tuple(sign * value for sign, value in zip(signs, row, strict=True)), position)
-        for position, row in enumerate(rows)
-        if all(is_sound(value) for value in row)
-    ]
-    front: list[tuple[tuple[float, ...], int]] = []
-    # In ascending order a row can be beaten only by one before it, so one pass over the front is enough.
-    for cost, position in sorted(costs):
-        if not any(_beats(other, cost) for other, _ in front):
-            front.append((cost, position))
-    return sorted(position for _, position in front)
-
-
-def _beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    return one != other and all(a <= b for a, b in zip(one, other, strict=True))
-
-
 def _why_no_value(aim: Aim, trial: Scored) -> str:
     if trial.value is not None and is_sound(trial.value):
         return ""
@@ -262,8 +292,12 @@ def _first_line(message: str) -> str:
     return line if len(line) <= _REASON_CHARS else f"{line[: _REASON_CHARS - 1]}…"
 
 
-def _needed(aim: Aim, members: int) -> int:
-    return max(1, max(aim.replicates, members) if aim.min_replicates is None else aim.min_replicates)
+def _needed(aim: Aim, members: Sequence[Scored]) -> int:
+    if aim.min_replicates is not None:
+        return aim.min_replicates
+    # Replicates that were added later do not count, and are not missed, before they have ended.
+    ended = sum(trial.state.is_final and trial.state is not State.CANCELLED for trial in members)
+    return max(1, aim.replicates, ended)
 
 
 def _too_few(count: int, need: int) -> str:
@@ -311,18 +345,32 @@ def _broken(aim: Aim, counting: Sequence[Scored]) -> Iterable[str]:
 
 
 def _compare(candidates: Sequence[_Candidate]) -> tuple[Group, ...]:
-    if not candidates:
-        return ()
-    best = candidates[0]
+    tests = _tests(candidates)
+    adjusted = dict(zip(tests, holm([test.p for test in tests.values()]), strict=True))
+    groups = (_group(place, candidate) for place, candidate in enumerate(candidates, 1))
+    return tuple(
+        replace(group, p=test.p, p_adjusted=adjusted[place], separable_from_winner=adjusted[place] < NOISE_P)
+        if (test := tests.get(place))
+        else group
+        for place, group in enumerate(groups)
+    )
+
+
+def _tests(candidates: Sequence[_Candidate]) -> dict[int, Welch]:
+    """Return the test of each candidate against the winner, by position, where there can be one."""
     # Without a feasible point there is no winner to be compared with.
-    winner = None if best.note else best
-    return tuple(_group(place, candidate, winner) for place, candidate in enumerate(candidates, 1))
+    if not candidates or candidates[0].note:
+        return {}
+    winner = candidates[0].summary
+    made = {
+        place: welch(winner, candidate.summary)
+        for place, candidate in enumerate(candidates)
+        if place and not candidate.note
+    }
+    return {place: test for place, test in made.items() if test is not None}
 
 
-def _group(place: int, candidate: _Candidate, winner: _Candidate | None) -> Group:
-    test = None
-    if winner is not None and winner is not candidate and not candidate.note:
-        test = welch(winner.summary, candidate.summary)
+def _group(place: int, candidate: _Candidate) -> Group:
     counting = sorted(candidate.counting, key=lambda trial: trial.number)
     changes = dict.fromkeys(relief_note(trial.changed) for trial in counting)
     return Group(
@@ -335,11 +383,10 @@ def _group(place: int, candidate: _Candidate, winner: _Candidate | None) -> Grou
         n=candidate.summary.n,
         ci95=confidence_interval(candidate.summary),
         feasible=not candidate.note,
-        separable_from_winner=None if test is None else test.p < NOISE_P,
-        p=None if test is None else test.p,
         steps=tuple(trial.step for trial in counting),
         stopped_early=any(trial.state is State.STOPPED for trial in counting),
         note="; ".join(filter(None, [candidate.note, *changes])),
+        point=counting[0].point,
     )
 
 

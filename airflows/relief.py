@@ -24,7 +24,8 @@ def relief_in(detail: str) -> dict[str, Any]:
     """Return the other values of an attempt from the detail of the event with which it began."""
     if not detail.startswith(PREFIX):
         return {}
-    found: dict[str, Any] = json.loads(detail.removeprefix(PREFIX))
+    # Further words may follow.
+    found: dict[str, Any] = json.JSONDecoder().raw_decode(detail, len(PREFIX))[0]
     return found
 
 

@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflows.engine.results import SweepResults, gather, trials_with_overrides
+from airflows.engine.importance import importance_of
+from airflows.engine.results import SweepResults, gather, trials_with_overrides, verdict_of
 from airflows.errors import MissingExtraError
 from airflows.ledger import Ledger
 from airflows.ranking import Group, Unranked, Winner
+from airflows.report.verdict import Verdict
+from airflows.search.importance import Importance
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,8 +47,11 @@ class Results:
         {'parameters.lr': 0.1}
     """
 
-    def __init__(self, gathered: SweepResults, trials: Sequence[TrialRecord]) -> None:
+    def __init__(
+        self, gathered: SweepResults, trials: Sequence[TrialRecord], verdict: Verdict | None = None
+    ) -> None:
         self._gathered = gathered
+        self._verdict = verdict
         self._trials = tuple(trials)
 
     @property
@@ -82,6 +88,29 @@ class Results:
     def unranked(self) -> tuple[Unranked, ...]:
         """Trials that are not ranked, each with why."""
         return () if self._gathered.ranking is None else self._gathered.ranking.unranked
+
+    @property
+    def front(self) -> tuple[Group, ...]:
+        """The Pareto front of several objectives, its knee first; empty for one objective."""
+        return self._gathered.front
+
+    @property
+    def knee(self) -> Winner | None:
+        """The best compromise of several objectives; None for one, which has a winner."""
+        return None if self._gathered.ranking is None else self._gathered.ranking.knee
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """How far the winner can be trusted: who may be as good, and what would tell; None without one."""
+        return self._verdict
+
+    def importance(self) -> Importance:
+        """Return how much each parameter has to do with a point being among the best.
+
+        Raises:
+            MissingExtraError: Optuna is not installed.
+        """
+        return importance_of(self._gathered)
 
     @property
     def trials(self) -> tuple[TrialRecord, ...]:
@@ -131,4 +160,4 @@ def results_of(ledger: Ledger, sweep: str) -> Results:
         )
         for trial, overrides in trials_with_overrides(ledger, row)
     ]
-    return Results(gathered, trials)
+    return Results(gathered, trials, verdict_of(ledger, gathered))

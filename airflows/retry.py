@@ -23,6 +23,8 @@ class RetryPolicy:
         wait_s: seconds before the first retry; doubled each time, at most ten minutes.
         relieves: a trial that ran out of memory would be tried again with other values.
         is_final: no failure of any kind is followed by another attempt, whatever the trial's progress.
+        suspects_host: no trial has done well on its host yet, though some did elsewhere, so the same error
+            twice may be the host's.
     """
 
     max: int
@@ -30,6 +32,7 @@ class RetryPolicy:
     wait_s: float
     relieves: bool = False
     is_final: bool = False
+    suspects_host: bool = False
 
 
 NO_RETRIES = RetryPolicy(max=0, max_without_progress=0, wait_s=0.0, is_final=True)
@@ -126,9 +129,13 @@ def _why_not(trial: Trial, counted: Trial, verdict: Verdict, policy: RetryPolicy
                 why = f"given up after {counted.stalled} in a row without progress"
         case _ if counted.errors > policy.max:
             why = f"given up after {counted.errors} failed attempts" if policy.max else "no retries allowed"
-        case _ if trial.errors and verdict.signature == trial.signature and not advanced:
+        case _ if _is_repeated(trial, verdict) and not (advanced or policy.suspects_host):
             why = "not tried again: the same error twice without progress"
     return why
+
+
+def _is_repeated(trial: Trial, verdict: Verdict) -> bool:
+    return bool(trial.errors) and verdict.signature == trial.signature
 
 
 def wait_s(trial: Trial, policy: RetryPolicy) -> float:

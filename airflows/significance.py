@@ -80,9 +80,25 @@ def welch(one: Summary, other: Summary) -> Welch | None:
         )
     # In units of the larger deviation, so that no square overflows.
     a, b = (one.sd / largest) ** 2 / one.n, (other.sd / largest) ** 2 / other.n
-    t = difference / largest / math.sqrt(a + b)
+    # Two finite means may be further apart than floats reach.
+    apart = one.mean / largest - other.mean / largest if math.isinf(difference) else difference / largest
+    t = apart / math.sqrt(a + b)
     df = (a + b) ** 2 / (a * a / (one.n - 1) + b * b / (other.n - 1))
     return Welch(t, df, t_two_sided(t, df))
+
+
+def holm(ps: Sequence[float]) -> list[float]:
+    """Return the p-values adjusted by Holm's method, in the order given.
+
+    Where those below a level are called differences, the probability that any of them is chance is at most
+    that level, however many were tested.
+    """
+    adjusted = [1.0] * len(ps)
+    so_far = 0.0
+    for place, at in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
+        so_far = max(so_far, min(1.0, (len(ps) - place) * ps[at]))
+        adjusted[at] = so_far
+    return adjusted
 
 
 def t_two_sided(t: float, df: float) -> float:

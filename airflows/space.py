@@ -1,4 +1,7 @@
-"""The points of a sweep, from a space and a way of choosing: lazily, in a fixed order, from any one on."""
+"""The points of a sweep, from a space and a way of choosing: lazily, in a fixed order, from any one on.
+
+Of a method that learns only the first points are here: those that do not depend on what came before.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,13 @@ from typing import Any, Literal, Protocol
 from airflows.axes import Axis, Overrides, Point, Space
 from airflows.domains import Interval, Listed, likeness
 from airflows.errors import SpecError
+from airflows.search.adaptive import STARTUP, check_space
 from airflows.search.draws import PATIENCE, Draws, random_shares
 from airflows.search.enumerate import Grid
 
 _LOOKED_AT = 100_000
 
-Method = Literal["grid", "list", "random", "sobol"]
+Method = Literal["grid", "list", "random", "sobol", "tpe", "gp", "cmaes", "nsga2"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +30,13 @@ class Choice:
         method: what chooses them.
         trials: most points, None for no limit.
         seed: makes draws what they are.
+        is_warm: an adaptive method knows earlier sweeps, and draws no points to begin with.
     """
 
     method: Method
     trials: int | None = None
     seed: int = 0
+    is_warm: bool = False
 
 
 class Expansion:
@@ -53,7 +59,10 @@ class Expansion:
         if choice.method == "grid":
             self._grid = Grid(space)
         elif choice.method != "list":
-            self._draws = Draws.of(space, choice.method, choice.seed)
+            check_space(space, choice.method)
+            # A method that learns begins with random draws.
+            drawn: Literal["random", "sobol"] = "sobol" if choice.method == "sobol" else "random"
+            self._draws = Draws.of(space, drawn, choice.seed)
         kept = [row for row in space.include if not space.is_excluded(row)]
         self._rows = [row for row in kept if self._grid is None or not space.contains(row)]
         self.duplicates_dropped = self._count_duplicates(len(kept) - len(self._rows))
@@ -63,12 +72,22 @@ class Expansion:
             raise _nothing_left(space, grid)
 
     def points(self, start: int = 0) -> Iterator[Point]:
-        """Yield the points from number `start` on."""
+        """Yield the points from number `start` on; of an adaptive method those that are known in advance."""
         stop = self._choice.trials
+        if self.known is not None:
+            stop = self.known if stop is None else min(stop, self.known)
         chosen = self._all(start)
         if stop is not None:
             chosen = itertools.islice(chosen, max(0, stop - start))
         return map(Point, itertools.count(start), chosen)
+
+    @property
+    def known(self) -> int | None:
+        """How many points an adaptive method has before it learns; None where all points are known."""
+        if self._choice.method not in STARTUP:
+            return None
+        rows = len(self._rows)
+        return rows if self._choice.is_warm else max(rows, STARTUP[self._choice.method])
 
     def count(self) -> int | None:
         """Return how many points there are, without listing them; None when nobody can know.

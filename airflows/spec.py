@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 
 from airflows.durations import PATTERN, parse_duration
 from airflows.ids import canonical_json
-from airflows.objective import Objective
+from airflows.objective import Goal, Objective
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 Method = Literal["grid", "list", "random", "sobol", "tpe", "gp", "cmaes", "nsga2"]
@@ -122,10 +122,18 @@ class Stop(_Part):
 
     method: StopMethod | None = Field(None, description="The rule.")
     metric: str | None = Field(None, description="MLflow metric it looks at; the objective's by default.")
+    goal: Goal | None = Field(
+        None, description="Which value of that metric is better, where no objective says so."
+    )
     min_steps: int | None = Field(None, ge=1, description="No trial is stopped before this step.")
     max_steps: int | None = Field(None, ge=1, description="The step at which a trial is done.")
     reduction: float | None = Field(None, gt=1, description="Of so many trials one goes on at each rung.")
-    after_trials: int | None = Field(None, ge=1, description="Finished trials before the first is stopped.")
+    resume: bool | None = Field(
+        None, description="Trials wait at a rung, and the best go on from their checkpoints."
+    )
+    after_trials: int | None = Field(
+        None, ge=1, description="Trials compared with before the first is stopped."
+    )
     after_steps: int | None = Field(None, ge=1, description="Steps before a threshold counts.")
     steps: int | None = Field(None, ge=1, description="Steps without improvement before a trial is stopped.")
     min_delta: float | None = Field(None, ge=0, description="What counts as an improvement.")

@@ -17,10 +17,11 @@ from airflows.ids import digest
 from airflows.keynames import KeyNames
 from airflows.notyet import refuse_not_yet
 from airflows.place import Place
-from airflows.space import Choice, Expansion, Method
+from airflows.space import Choice, Expansion
 from airflows.spacefile import read_space
 from airflows.spec import ADAPTIVE, DRAWN, SweepSpec, distinct
 from airflows.specerrors import checked_spec
+from airflows.stopping.checks import check_stop
 from airflows.sweeptree import apply_sets, plain
 from airflows.train import TrainFile, decode, effective, normalised
 from airflows.yamlio import Notice
@@ -156,6 +157,7 @@ def _load(
     place = replace(place, changed=changed)
     spec = checked_spec(read, place)
     _check_parts(spec, place)
+    check_stop(spec, place)
     refuse_not_yet(spec, place)
     base = read_base(spec, place, directory, overrides)
     names = KeyNames(base.file.tree, strict=spec.strict)
@@ -194,6 +196,17 @@ def _check_parts(spec: SweepSpec, place: Place) -> None:
         place.at("objectives").fail("objective and objectives cannot be given together.")
     if len(spec.objectives) == 1:
         place.at("objectives").fail("objectives takes two or more.", "For one there is objective.")
+    _check_search(spec, place)
+    for at, objective in enumerate(spec.all_objectives):
+        runs = len(spec.replicates.values) if spec.replicates is not None else 1
+        if (objective.min_replicates or 0) > runs:
+            path = ("objective",) if spec.objective is not None else ("objectives", at)
+            message = f"min_replicates is {objective.min_replicates}, and each point runs {runs} times."
+            place.at(*path, "min_replicates").fail(message)
+
+
+def _check_search(spec: SweepSpec, place: Place) -> None:
+    """Check what a method of choosing points needs, and what it cannot do."""
     method, search = spec.method, place.at("search")
     if method == "list" and not spec.include:
         search.at("method").fail("search.method list runs the rows of include, and there are none.")
@@ -203,12 +216,10 @@ def _check_parts(spec: SweepSpec, place: Place) -> None:
         search.fail(f"search.method {method} needs search.trials, the number of points.")
     if method in ADAPTIVE and not spec.all_objectives:
         place.fail(f"search.method {method} needs an objective.")
-    for at, objective in enumerate(spec.all_objectives):
-        runs = len(spec.replicates.values) if spec.replicates is not None else 1
-        if (objective.min_replicates or 0) > runs:
-            path = ("objective",) if spec.objective is not None else ("objectives", at)
-            message = f"min_replicates is {objective.min_replicates}, and each point runs {runs} times."
-            place.at(*path, "min_replicates").fail(message)
+    if method == "cmaes" and spec.objectives:
+        search.at("method").fail("search.method cmaes knows one objective only.", "Use nsga2 or tpe.")
+    if spec.search.warm_start and method not in ADAPTIVE:
+        search.at("warm_start").fail(f"search.method {method} does not learn from earlier sweeps.")
 
 
 def _with_replicates(spec: SweepSpec, names: KeyNames, place: Place) -> SweepSpec:
@@ -250,9 +261,9 @@ def _expansion(spec: SweepSpec, space: Space, place: Place) -> Expansion:
         place.at("search").fail(
             message, "Write search: {method: random, trials: 20}, or give a step or count."
         )
-    method: Method = spec.method  # type: ignore[assignment]
+    search = spec.search
     try:
-        return Expansion(space, Choice(method, spec.search.trials, spec.search.seed))
+        return Expansion(space, Choice(spec.method, search.trials, search.seed, bool(search.warm_start)))
     except SpecError as exc:
         found = _ERROR_FIELD.fullmatch(exc.field or "")
         here = place.at(exc.field or "space")
@@ -272,6 +283,9 @@ def _own_notices(
     dropped, trials, count = expansion.duplicates_dropped, spec.search.trials, expansion.count()
     if dropped:
         notices.append(place.notice(f"{dropped} duplicate point{'s' if dropped > 1 else ''} dropped."))
+    if spec.method == "cmaes" and any(objective.constraints for objective in spec.all_objectives):
+        message = "cmaes does not look at constraints: they count when points are ranked."
+        notices.append(place.at("search", "method").notice(message))
     if trials is not None and count is not None and count < trials:
         notices.append(place.at("search", "trials").notice(f"There are only {count} points, not {trials}."))
     if has_secret(spec.tracking.uri or ""):

@@ -62,6 +62,7 @@ class Reason(StrEnum):
     LIMIT = "limit"
     RULE = "rule"
     MOVED = "moved"
+    PAUSED = "paused"
     RESUMED = "resumed"
 
     @property
@@ -109,6 +110,7 @@ _SENTENCES: Mapping[Reason, str] = {
     Reason.LIMIT: "A limit of the sweep was reached.",
     Reason.RULE: "An early-stopping rule ended it.",
     Reason.MOVED: "It waited too long in one place and was moved to another.",
+    Reason.PAUSED: "It waits at a rung; the best go on from their checkpoints.",
     Reason.RESUMED: "It was taken up again by `resume`.",
 }
 
@@ -253,7 +255,7 @@ def _ask_stop(trial: Trial, event: Event) -> Mapping[str, Any]:
 
 def _go(trial: Trial, event: Event) -> Mapping[str, Any]:
     gone = {"reason": trial.reason, "ended_at": event.at}
-    if trial.reason is Reason.MOVED:
+    if trial.reason in {Reason.MOVED, Reason.PAUSED}:
         return {**gone, "state": State.PENDING, "attempt": trial.attempt + 1}
     return {**gone, "state": _stopped_as(trial.reason)}
 

@@ -10,11 +10,12 @@ from functools import lru_cache
 from typing import Any
 
 from airflows.axes import Axis, Overrides, Point, Space
-from airflows.domains import Listed
+from airflows.domains import Interval, Listed
 from airflows.errors import SpecError
 from airflows.ids import canonical_json
 from airflows.keys import split_key
 from airflows.scalars import resolve
+from airflows.search.draws import counted_off
 from airflows.search.enumerate import Grid
 from airflows.search.levels import finite
 from airflows.sweepfile import LoadedSweep
@@ -44,11 +45,12 @@ def _kind(key: str) -> _Kind:
 def validate_points(sweep: LoadedSweep, *, most: int = FULLY_CHECKED) -> None:
     """Check the points of a sweep, each as the train.yaml it makes.
 
-    Of a grid, up to `most` points are looked at one by one; beyond that, each value of each key, and each
-    combination of values that train.yaml's rules look at together.
+    Of a grid, up to `most` points are looked at one by one; beyond that, and of a space that an adaptive
+    method chooses from, each value of each key, and each combination of values that train.yaml's rules look
+    at together.
 
     Raises:
-        SpecError: a point is invalid; the error names its first trial and its overrides.
+        SpecError: a point is invalid; the error names its overrides, and its first trial where it is known.
     """
     vetted = _Vetted(sweep)
     vetted.replicates()
@@ -63,6 +65,11 @@ def validate_points(sweep: LoadedSweep, *, most: int = FULLY_CHECKED) -> None:
     if is_large_grid:
         for overrides in itertools.chain(space.include, _alone(space), _together(space, most)):
             vetted.check(overrides, None)
+    elif sweep.expansion.known is not None:
+        # What will be chosen is not known, so it may be anything.
+        counted = replace(space, axes=tuple(map(_counted, space.axes)))
+        for overrides in itertools.chain(_alone(counted), _together(counted, most)):
+            vetted.check_any(overrides)
 
 
 class _Vetted:
@@ -83,6 +90,19 @@ class _Vetted:
                     linked[key] = value
         if linked:
             self._check(linked, overrides, index)
+
+    def check_any(self, overrides: Mapping[str, Any]) -> None:
+        """Check what a point may have, whether or not one will."""
+        known = canonical_json(overrides)
+        if known in self._known:
+            return
+        self._known.add(known)
+        try:
+            self._decode(overrides)
+        except SpecError as exc:
+            message = f"A point of the space cannot run. {exc.message} Its overrides: {_shown(overrides)}."
+            hint = exc.hint or "Take it out of the space, or exclude it."
+            raise SpecError(message, file=self._file, field=exc.field, hint=hint) from exc
 
     def replicates(self) -> None:
         """Check the values that tell replicates apart."""
@@ -125,9 +145,23 @@ class _Vetted:
     def _refused(self, exc: SpecError, point: Point) -> SpecError:
         replicates = self._sweep.spec.replicates
         each = len(replicates.values) if replicates is not None else 1
-        shown = ", ".join(f"{key}: {value}" for key, value in point.overrides.items()) or "none"
+        shown = _shown(point.overrides)
         message = f"Trial {point.index * each} cannot run. {exc.message} Its overrides: {shown}."
         return SpecError(message, file=self._file, field=exc.field, hint=exc.hint)
+
+
+def _shown(overrides: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key}: {value}" for key, value in overrides.items()) or "none"
+
+
+def _counted(axis: Axis) -> Axis:
+    """Return an axis with whole numbers counted off, and of others the bounds."""
+    domain = axis.domain
+    if not isinstance(domain, Interval):
+        return axis
+    ends = (domain.at(domain.low), domain.at(domain.high))
+    counted = counted_off(domain)
+    return replace(axis, domain=Listed(ends) if isinstance(counted, Interval) else counted)
 
 
 def _is_number(value: Any) -> bool:

@@ -74,6 +74,7 @@ class Job:
         batch: name shared by the jobs of one submission, where the backend has such a thing.
         throttle: most jobs of its submission that may run at once, where the backend queues by itself; 0
             for no limit.
+        avoid: hosts that it should not run on if there are others, by the names that observations have.
     """
 
     token: Token
@@ -96,6 +97,7 @@ class Job:
     secret_env: Mapping[str, str] = field(default_factory=dict, repr=False)
     code: Path | None = None
     is_single: bool = False
+    avoid: tuple[str, ...] = ()
 
 
 class Phase(StrEnum):
@@ -251,12 +253,22 @@ class ListsRuns(Protocol):
         """
 
 
-class MakesRuns(Protocol):
-    """What a backend with `makes_mlflow_run` and `uploads` says besides: where its service keeps things."""
+@runtime_checkable
+class KeepsFromHosts(Protocol):
+    """What a backend that queues by itself may offer besides: to keep what waits there from hosts."""
 
-    @property
-    def tracking_uri(self) -> str:
-        """The only MLflow that its runs log to."""
+    def avoid(self, handles: Sequence[Handle], hosts: Sequence[str]) -> None:
+        """Ask that those of the runs which wait do not start on these hosts, if there are others.
+
+        A request, idempotent; of several the last one counts, and no host takes it back.
+
+        Raises:
+            BackendUnavailableError: nobody was asked.
+        """
+
+
+class KeepsCheckpoints(Protocol):
+    """What a backend with `uploads` says besides: where its runs keep checkpoints."""
 
     @property
     def checkpoint_root(self) -> Path:
@@ -268,6 +280,22 @@ class MakesRuns(Protocol):
         Raises:
             BackendUnavailableError: it cannot be told now.
         """
+
+
+@runtime_checkable
+class ChecksPaths(Protocol):
+    """What a backend with `uploads` may offer besides: to tell which directories its runs see."""
+
+    def path_hint(self, path: str) -> str:
+        """Return what to do about a checkpoint directory that runs do not see; empty when they see it."""
+
+
+class MakesRuns(KeepsCheckpoints, Protocol):
+    """What a backend with `makes_mlflow_run` and `uploads` says besides: where its service keeps things."""
+
+    @property
+    def tracking_uri(self) -> str:
+        """The only MLflow that its runs log to."""
 
     def experiment(self, config: TrainConfig) -> str:
         """Return the name of the MLflow experiment that the service uses for runs of a train.yaml.
@@ -293,6 +321,11 @@ class DescribesRuns(Protocol):
         self, handle: Handle, *, node: int, follow: bool, lines: int | None, attempt: int | None
     ) -> Iterator[str]:
         """Yield the log of one node, as `logs` does, of one of the attempts that the backend itself made."""
+
+
+def keeper_of(backend: Backend) -> KeepsCheckpoints | None:
+    """Return a backend as one whose runs keep checkpoints out of our sight; None for others."""
+    return cast("KeepsCheckpoints", backend) if backend.capabilities.uploads else None
 
 
 def service_of(backend: Backend) -> MakesRuns | None:

@@ -20,8 +20,9 @@ _OWN = {
     "local": "airflows.backends.local.backend:LocalBackend",
     "slurm": "airflows.backends.slurm.backend:SlurmBackend",
     "databricks": "airflows.backends.databricks.backend:DatabricksBackend",
+    "kubernetes": "airflows.backends.kubernetes.backend:KubernetesBackend",
 }
-_LATER = ("kubernetes", "burst")
+_LATER = ("burst",)
 
 
 def backend_names() -> list[str]:

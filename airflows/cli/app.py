@@ -27,6 +27,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "results": ("outcome", "results"),
     "best": ("outcome", "best"),
     "watch": ("watching", "watch"),
+    "stop-check": ("stopcheck", "stop_check"),
     "validate": ("checking", "validate"),
     "init": ("creating", "init"),
     "migrate": ("migrating", "migrate"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,16 +76,24 @@ def _tail(path: Path) -> list[str]:
     return [line[:_LINE_CHARS] for line in text.splitlines() if line.strip()]
 
 
-def causes_lines(told: Sequence[Document], style: Style, *, known: str = "") -> list[str]:
-    """Return why trials failed, each cause once.
+def causes_lines(
+    told: Sequence[Mapping[str, Any]],
+    style: Style,
+    *,
+    known: str = "",
+    avoided: Sequence[Mapping[str, Any]] = (),
+) -> list[str]:
+    """Return why trials failed, each cause once, and on which hosts they kept failing.
 
     Args:
         told: from `causes_story`.
         style: how it looks.
         known: what was said already; a cause in it is not named again.
+        avoided: hosts, as documents have them.
     """
+    hosts = [style.paint(f"avoided host {one['host']}: {one['message']}", "yellow") for one in avoided]
     if not told:
-        return []
+        return ["", *hosts] if hosts else []
     trials = sum(cause["failed"] for cause in told)
     what = f"{trials} failed" if trials else "failed attempts"
     title = f"{what}, {len(told)} cause{'s' * (len(told) != 1)}"
@@ -94,10 +102,10 @@ def causes_lines(told: Sequence[Document], style: Style, *, known: str = "") -> 
         lines += _cause_lines(cause, style, is_known=cause["signature"] and cause["signature"] in known)
     if len(told) > _SHOWN:
         lines.append(f"  and {len(told) - _SHOWN} more")
-    return lines
+    return lines + hosts
 
 
-def _cause_lines(cause: Document, style: Style, *, is_known: Any) -> list[str]:
+def _cause_lines(cause: Mapping[str, Any], style: Style, *, is_known: Any) -> list[str]:
     kind = str(cause["class"] or cause["reason"]).replace("_", " ")
     where = f" at {cause['where']}" if cause["where"] else ""
     attempts = f" ({cause['count']} attempts)" if cause["count"] > cause["trials"] else ""
@@ -109,7 +117,7 @@ def _cause_lines(cause: Document, style: Style, *, is_known: Any) -> list[str]:
     return [*lines, style.paint(f"        {cause['next']}", "dim")]
 
 
-def _said(cause: Document) -> str:
+def _said(cause: Mapping[str, Any]) -> str:
     """Return the message without the sentence of its class, which the line has already."""
     known = Reason(cause["class"]).sentence if cause["class"] else ""
     return str(cause["message"]).removeprefix(known).strip()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflows.addresses import has_secret
-from airflows.cli import background, render
+from airflows.cli import background, ranked, render
 from airflows.cli.causes import causes_lines, causes_story
 from airflows.cli.failure import INTERRUPTED
 from airflows.cli.interrupts import Interrupts
@@ -23,8 +23,9 @@ from airflows.documents import (
     results_document,
     without_passwords,
 )
-from airflows.engine.results import SweepResults, exit_status, gather
+from airflows.engine.results import SweepResults, exit_status, gather, verdict_document
 from airflows.errors import AirflowsError
+from airflows.hosts import avoided_hosts
 from airflows.ledger import Ledger, SweepRow, SweepState
 from airflows.trial import IN_FLIGHT, EventKind
 
@@ -97,6 +98,8 @@ def begun_lines(begun: Begun, driving: Drive, *, detached: bool) -> list[str]:
     total = "trials" if row.total is None else f"{row.total} trial{'s' * (row.total != 1)}"
     what = "started" if begun.is_new else "taken up where it stood"
     lines = [f"{row.id}: {what}; {total} on {row.backend}, {driving.site.room} at a time."]
+    if begun.done:
+        lines.insert(0, begun.done)
     if begun.is_new:
         lines = [*(f"note: {notice}" for notice in begun.notices), *lines]
     if not detached and not row.single:
@@ -149,8 +152,9 @@ def ended_lines(session: Session, ledger: Ledger, results: SweepResults) -> list
     told = causes_story(ledger, row) if has_failed else []
     lines: list[str] = []
     if results.ranking is not None and not row.single:
-        shown = results_document(results, results.ranking.ranked, told, ledger.code_versions(row.id))
-        lines += render.results_lines(shown, style, top=20, causes=False)
+        versions, judged = ledger.code_versions(row.id), verdict_document(ledger, results)
+        shown = results_document(results, results.ranking.ranked, told, versions, verdict=judged)
+        lines += ranked.results_lines(shown, style, top=20, causes=False)
         lines.append("")
     lines.append(
         f"{style.paint(row.id, 'bold')}  {render.state_text(row.state, style)}: "
@@ -158,9 +162,10 @@ def ended_lines(session: Session, ledger: Ledger, results: SweepResults) -> list
     )
     if row.message:
         lines.append(row.message)
+    avoided = [host.to_dict() for host in avoided_hosts(ledger.ended_attempts(row.id))]
+    # The message names the cause already when identical failures stopped the sweep.
+    lines += causes_lines(told, style, known=row.message, avoided=avoided)
     if has_failed:
-        # The message names the cause already when identical failures stopped the sweep.
-        lines += causes_lines(told, style, known=row.message)
         lines.append(f"After a fix: airflows resume {row.id} --failed")
     return lines + look_lines(row)
 

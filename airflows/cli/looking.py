@@ -28,6 +28,7 @@ from airflows.documents import (
     without_passwords,
 )
 from airflows.errors import NotFoundError
+from airflows.hosts import avoided_hosts
 from airflows.relief import relief_in
 from airflows.report.accounting import spent_by_trial, total
 from airflows.trial import FINAL, State
@@ -208,7 +209,7 @@ def sweep_story(ledger: Ledger, row: SweepRow) -> Document:
     shown["forecast"] = forecast_of(ledger, row, results)
     words = Counter(waiting_words(row, ledger.trials(row.id, states=[State.QUEUED]), options.home()))
     shown["waiting"] = [{"detail": detail, "count": count} for detail, count in words.most_common()]
-    return shown | sweep_details(spec, results, causes, spent)
+    return shown | sweep_details(spec, results, causes, spent, avoided_hosts(ledger.ended_attempts(row.id)))
 
 
 def trial_story(ledger: Ledger, found: Found) -> Document:

@@ -15,6 +15,7 @@ from airflows.engine.results import SweepResults
 from airflows.engine.site import reload
 from airflows.engine.source import Replicates, open_overrides
 from airflows.errors import NotFoundError, SpecError
+from airflows.ids import canonical_json
 from airflows.ledger import Ledger, SweepRow, open_ledger
 from airflows.train import normalised, parse_override
 from airflows.trial import Trial
@@ -141,3 +142,18 @@ def best_value(results: SweepResults) -> float | None:
     """Return the winner's value, finished or not."""
     winner = None if results.ranking is None else results.ranking.winner
     return None if winner is None else winner.group.value
+
+
+def has_overrides(overrides: Mapping[str, Any], where: Mapping[str, Any]) -> bool:
+    """Whether the overrides hold all these values; numbers are compared as numbers."""
+    return all(key in overrides and _is_same(overrides[key], value) for key, value in where.items())
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    if _is_number(one) and _is_number(other):
+        return bool(one == other)
+    return canonical_json(one) == canonical_json(other)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

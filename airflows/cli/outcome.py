@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from airflows.cli import options, render
+from airflows.cli import options, ranked
 from airflows.cli.causes import causes_story
 from airflows.cli.failure import NoResultError, UsageError
 from airflows.cli.terminal import Session
-from airflows.documents import Document, has_overrides, results_document
+from airflows.documents import Document, results_document
 from airflows.errors import MissingExtraError
+from airflows.hosts import avoided_hosts
 from airflows.report.words import override_words
 from airflows.trial import State
 
@@ -48,10 +49,13 @@ def results(
         Goal | None, typer.Option("--goal", help="Which of two values of --metric is better.")
     ] = None,
     where: options.Where = None,
+    importance: Annotated[
+        bool, typer.Option("--importance", help="Which parameters matter; needs airflows[optuna].")
+    ] = False,
 ) -> int:
     """Print the ranked table."""
     from airflows.cli.lookup import conditions, reading, the_sweep  # noqa: PLC0415
-    from airflows.engine.results import gather  # noqa: PLC0415
+    from airflows.engine.results import gather, verdict_document  # noqa: PLC0415
 
     home = options.home()
     ledger = reading(home)
@@ -65,12 +69,22 @@ def results(
     if form in {"csv", "parquet"} and not session.is_json:
         return _write_table(session, ledger, found, kept, form, to)
     versions = ledger.code_versions(found.row.id)
-    document = results_document(found, kept, _causes(ledger, found), versions)
+    avoided = avoided_hosts(ledger.ended_attempts(found.row.id))
+    judged = verdict_document(ledger, found)
+    document = results_document(found, kept, _causes(ledger, found), versions, avoided, judged)
+    if importance:
+        document["importance"] = _importance(found)
     if form == "json":
         session.document(document)
     else:
-        session.answer(document, render.results_lines(document, session.style))
+        session.answer(document, ranked.results_lines(document, session.style))
     return 0
+
+
+def _importance(found: SweepResults) -> Document:
+    from airflows.engine.importance import importance_of  # noqa: PLC0415
+
+    return importance_of(found).to_dict()
 
 
 def _causes(ledger: Ledger, found: SweepResults) -> list[Document]:
@@ -78,6 +92,8 @@ def _causes(ledger: Ledger, found: SweepResults) -> list[Document]:
 
 
 def _kept(found: SweepResults, where: Mapping[str, Any], top: int | None) -> list[Group]:
+    from airflows.cli.lookup import has_overrides  # noqa: PLC0415
+
     ranked = () if found.ranking is None else found.ranking.ranked
     return [group for group in ranked if has_overrides(group.overrides, where)][:top]
 
@@ -91,19 +107,20 @@ def _ranked_by(
 
     objective = _objective_of(found, metric, goal)
     trials = list(scored_trials(ledger, found.row, objective))
-    tracker, runs = _tracker_of(found, home), [trial.run_id for trial in trials if trial.run_id]
+    tracker, runs = tracker_of(found, home), [trial.run_id for trial in trials if trial.run_id]
     read = tracker.read(runs, objective)
     if len(read) < len(runs):
         # The right address, and other runs behind it: this says how many are missing.
         tracker.verify(runs)
     scored = [_rescored(trial, read.get(trial.run_id)) for trial in trials]
-    return replace(found, objective=objective, ranking=rank(aim_of(objective, found.sweep.spec), scored))
+    ranking = rank(aim_of(objective, found.sweep.spec), scored)
+    return replace(found, objective=objective, objectives=(), ranking=ranking)
 
 
 def _objective_of(found: SweepResults, metric: str, goal: Goal | None) -> Objective:
     from airflows.objective import Objective  # noqa: PLC0415
 
-    own = found.objective
+    own = next((one for one in found.objectives if one.metric == metric), found.objective)
     if goal is None and (own is None or own.metric != metric):
         message = f"which value of {metric} is better?"
         raise UsageError(message, hint="Say --goal minimize or --goal maximize.")
@@ -111,7 +128,12 @@ def _objective_of(found: SweepResults, metric: str, goal: Goal | None) -> Object
     return Objective(**made) if own is None else own.model_copy(update=made)
 
 
-def _tracker_of(found: SweepResults, home: Path) -> Tracker:
+def tracker_of(found: SweepResults, home: Path) -> Tracker:
+    """Return MLflow, turned to the runs of a sweep.
+
+    Raises:
+        NoResultError: it ran without.
+    """
     from airflows.engine.site import recorded_uri  # noqa: PLC0415
     from airflows.engine.start import require_same_store  # noqa: PLC0415
     from airflows.tracking import OpenedSweep, SweepRun, choose_uri, open_tracker  # noqa: PLC0415
@@ -146,7 +168,7 @@ def _write_table(
     form: Format,
     to: Path | None,
 ) -> int:
-    from airflows.engine.results import trials_with_overrides  # noqa: PLC0415
+    from airflows.engine.results import further_values, trials_with_overrides  # noqa: PLC0415
     from airflows.report.tables import results_csv  # noqa: PLC0415
 
     is_cut = found.ranking is not None and len(kept) < len(found.ranking.ranked)
@@ -156,7 +178,7 @@ def _write_table(
         for trial, overrides in trials_with_overrides(ledger, found.row)
         if not is_cut or trial.number in numbers
     ]
-    lines = results_csv(found, trials)
+    lines = results_csv(found, trials, further=further_values(ledger, found))
     if form == "parquet":
         return _write_parquet("".join(lines), to)
     if to is None:
@@ -188,25 +210,26 @@ def best(
         As, typer.Option("--as", help="overrides: --override words; yaml: a ready train.yaml.")
     ] = "table",
 ) -> int:
-    """Print the winner alone."""
+    """Print the winner alone; of several objectives the knee of the Pareto front."""
     from airflows.cli.lookup import reading, the_sweep  # noqa: PLC0415
-    from airflows.engine.results import gather  # noqa: PLC0415
+    from airflows.engine.results import gather, verdict_document  # noqa: PLC0415
 
     ledger = reading(options.home())
     found = gather(ledger, the_sweep(ledger, sweep_id))
-    winner = found.winner
+    winner = found.winner or found.knee
     if winner is None or found.objective is None:
         raise _no_winner(found)
     # What it ran with runs again.
     overrides = {**_of_the_trial(ledger, found, winner), **winner["changed"]}
     if session.is_json:
-        session.document(winner)
+        session.document(winner | {"verdict": verdict_document(ledger, found)})
     elif form == "overrides":
         session.text(" ".join(override_words(overrides)))
     elif form == "yaml":
         session.text(_train_yaml(found, overrides))
     else:
-        session.text(*render.best_lines(winner, found.objective.metric, session.style))
+        judged = verdict_document(ledger, found)
+        session.text(*ranked.best_lines(winner, found.objective.metric, session.style, judged))
     if not found.complete:
         session.note("The sweep is not finished: this is the best so far.")
     return 0

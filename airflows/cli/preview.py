@@ -14,8 +14,10 @@ from airflows.documents import Document, without_passwords
 from airflows.errors import AirflowsError
 from airflows.home import home_directory
 from airflows.keys import effective
-from airflows.preview import accelerator_hours_max, diff_from_base
+from airflows.preview import accelerator_hours_max, diff_from_base, domain_text
+from airflows.search.adaptive import require_packages
 from airflows.space import expand
+from airflows.spec import ADAPTIVE
 
 if TYPE_CHECKING:
     from airflows.sweepfile import LoadedSweep
@@ -107,10 +109,12 @@ def document_of(sweep: LoadedSweep, *, new: bool = False) -> Document:
         "replicates": len(replicates(sweep)),
         "duplicates_dropped": expand(sweep).duplicates_dropped,
         "points": trials,
+        "known": expand(sweep).known,
+        "space": _space_document(sweep),
         "config": without_passwords(effective(sweep.base.tree, first)),
         "accelerator_hours_max": cost.hours_max,
         "accelerator_hours_once": cost.hours_once,
-        "warnings": [str(notice) for notice in sweep.notices],
+        "warnings": [*map(str, sweep.notices), *_missing(sweep)],
         "backend": backend_document(sweep),
     }
 
@@ -133,6 +137,7 @@ def lines_of(document: Document, sweep: LoadedSweep, style: Style) -> list[str]:
         f"{head}: {trials}{points} on {document['backend']['type']}. Nothing was started or written.",
         "",
     ]
+    lines += _space_lines(document, style)
     lines += _diff_lines(document, sweep, style)
     lines += ["", _cost_text(cost_of(sweep))]
     dropped = document["duplicates_dropped"]
@@ -156,8 +161,47 @@ def _diff_lines(document: Document, sweep: LoadedSweep, style: Style) -> list[st
     ]
     hidden = None if document["trials"] is None else document["trials"] - len(shown)
     if hidden is None or hidden > 0:
-        lines.append(style.paint(f"  … and {'more' if hidden is None else f'{hidden} more'}", "dim"))
+        many = "more" if hidden is None else f"{hidden} more"
+        lines.append(style.paint(f"  … and {many}{_chosen_later(document, sweep)}", "dim"))
     return [style.paint("trial  base -> trial", "dim"), *lines]
+
+
+def _chosen_later(document: Document, sweep: LoadedSweep) -> str:
+    """Return which trials nobody can know yet, empty where all are known."""
+    known = document["known"]
+    if known is None or document["trials"] is None:
+        return ""
+    first = known * document["replicates"]
+    if first >= document["trials"]:
+        return ""
+    return f": from trial {first} on, {sweep.spec.method} chooses by the values of those before"
+
+
+def _missing(sweep: LoadedSweep) -> list[str]:
+    if sweep.spec.method not in ADAPTIVE:
+        return []
+    try:
+        require_packages(sweep.spec.method)
+    except AirflowsError as exc:
+        return [str(exc)]
+    return []
+
+
+def _space_document(sweep: LoadedSweep) -> Document | None:
+    """Return what each key may be, of a sweep whose points are not all known; else None."""
+    if expand(sweep).known is None:
+        return None
+    return {", ".join(axis.keys): domain_text(axis) for axis in sweep.space.axes}
+
+
+def _space_lines(document: Document, style: Style) -> list[str]:
+    """Return what the points are chosen from, where they are not all known."""
+    space = document["space"]
+    if not space:
+        return []
+    width = max(len(name) for name in space)
+    lines = [f"  {name:<{width}}  {one_line(text)}" for name, text in space.items()]
+    return [style.paint("space", "dim"), *lines, ""]
 
 
 def _diff_text(overrides: Mapping[str, Any], base: Mapping[str, Any], names: Mapping[str, str]) -> str:

@@ -190,11 +190,28 @@ class Reporter:
     _pace: Pace = field(default_factory=Pace)
     _failures: int = 0
     _signatures: dict[str, str] = field(default_factory=dict)
+    _avoided: frozenset[str] = frozenset()
+    _unseen: str = ""
 
     def on_tick(self, snapshot: Snapshot) -> None:
         """Show how far it is."""
+        self._tell_of_hosts(snapshot)
+        self._tell_of_names(snapshot)
         left = self._pace.left_s(_ended(snapshot), snapshot.total, snapshot.at)
         self._open().show(snapshot, words_for(snapshot), left_text(left))
+
+    def _tell_of_hosts(self, snapshot: Snapshot) -> None:
+        avoided = {each.host: each.sentence for each in snapshot.avoided}
+        for host in sorted(avoided.keys() - self._avoided):
+            self.note(f"From now on host {host} is avoided: {avoided[host]}.")
+        for host in sorted(self._avoided - avoided.keys()):
+            self.note(f"Host {host} is no longer avoided: trials fail elsewhere, too.")
+        self._avoided = frozenset(avoided)
+
+    def _tell_of_names(self, snapshot: Snapshot) -> None:
+        if snapshot.unseen and snapshot.unseen != self._unseen:
+            self.note(f"warning: {snapshot.unseen}")
+        self._unseen = snapshot.unseen
 
     def on_changes(self, changes: Sequence[Change]) -> None:
         """Tell of failures as they happen."""

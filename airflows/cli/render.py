@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from airflows.cli.causes import causes_lines, code_lines
+from airflows.cli.causes import causes_lines
 from airflows.cli.forecasting import cost_fields, forecast_text
 from airflows.cli.table import (
     NOTHING,
@@ -32,7 +32,6 @@ _LOOKS = {
     "stopped": "yellow",
     "running": "cyan",
 }
-_MOST_NUMBERS = 8
 _HANDLE_WIDTH = 48
 _HANDLE_REST = re.compile(r"[:@].*", re.DOTALL)
 
@@ -146,7 +145,7 @@ def sweep_lines(sweep: Document, style: Style) -> list[str]:
             ("trials", counts_text(sweep["trials"])),
             ("waits", ", ".join(f"{one['count']} x {one['detail']}" for one in sweep.get("waiting", ()))),
             ("best", "" if sweep["best"] is None else number_text(sweep["best"])),
-            ("objective", objective_text(sweep["objective"])),
+            ("objective", ", ".join(map(objective_text, sweep["objectives"] or [sweep["objective"]]))),
             ("started", when(sweep["started_at"])),
             ("ended", "" if sweep["ended_at"] is None else when(sweep["ended_at"])),
             ("took", took_text(sweep)),
@@ -159,7 +158,7 @@ def sweep_lines(sweep: Document, style: Style) -> list[str]:
         ],
         style,
     )
-    return lines + causes_lines(sweep["causes"], style)
+    return lines + causes_lines(sweep["causes"], style, avoided=sweep["avoided"])
 
 
 def _driver_sentence(sweep: Document) -> str:
@@ -234,6 +233,7 @@ def _attempt_lines(attempt: Document, trial: Document, style: Style) -> list[str
         for line in fields_lines(
             [
                 ("handle", handle_text(attempt["backend"], attempt["handle"])),
+                ("host", attempt["host"] or ""),
                 ("exit code", "" if attempt["exit_code"] is None else str(attempt["exit_code"])),
                 ("resumed from", attempt["resumed_from"] or ""),
                 *cost_fields(attempt),
@@ -270,130 +270,3 @@ def event_text(event: Document, attempt: Document) -> str:
         words += f" on {attempt['host']}"
     why = event["detail"] or event["reason"]
     return one_line(f"{words}: {why}" if why else words)
-
-
-# results
-
-
-def results_lines(
-    results: Document, style: Style, *, top: int | None = None, causes: bool = True
-) -> list[str]:
-    """Return the ranked table, who is not ranked and why, the winner, and why trials failed.
-
-    Args:
-        results: the document.
-        style: how it looks.
-        top: most rows of the table.
-        causes: whether to tell why trials failed.
-    """
-    told = causes_lines(results["causes"], style) if causes else []
-    objective = results["objective"]
-    if objective is None:
-        return [f"{results['sweep']} has no objective, so nothing is ranked.", *told]
-    head = f"{style.paint(results['sweep'], 'bold')}  {objective_text(objective)}"
-    lines = [head if results["complete"] else f"{head}, not finished yet", ""]
-    ranked = results["ranked"] if top is None else results["ranked"][:top]
-    if ranked:
-        lines += _ranked_lines(ranked, objective["metric"], style)
-        hidden = len(results["ranked"]) - len(ranked)
-        lines += [style.paint(f"… and {hidden} more", "dim")] if hidden > 0 else []
-    lines += _unranked_lines(results["unranked"], style, grouped=bool(results["causes"]))
-    return [*lines, "", *winner_lines(results, style), *code_lines(results["code"], style), *told]
-
-
-def _ranked_lines(ranked: Sequence[Document], metric: str, style: Style) -> list[str]:
-    keys = short_keys(key for group in ranked for key in group["overrides"])
-    replicated = any(group["n"] > 1 for group in ranked)
-    notes = any(group["note"] or group["stopped_early"] for group in ranked)
-    header = [
-        "RANK",
-        *keys.values(),
-        metric,
-        *(("SD", "N", "VS WINNER") if replicated else ()),
-        "STEP",
-        "TRIALS",
-    ]
-    header += ["NOTE"] if notes else []
-    rows = []
-    for group in ranked:
-        overrides = group["overrides"]
-        row = [str(group["rank"]), *(value_text(overrides[key]) if key in overrides else "" for key in keys)]
-        row.append(number_text(group["value"]))
-        if replicated:
-            row += [number_text(group["sd"], 2), str(group["n"]), versus_text(group)]
-        row += [_steps_text(group["steps"]), _numbers_text(group["trials"])]
-        row += [group["note"] or ("stopped early" if group["stopped_early"] else "")] if notes else []
-        rows.append(row)
-    return table(header, rows, style, right=frozenset({"RANK", metric, "SD", "N", "STEP"}))
-
-
-def versus_text(group: Document) -> str:
-    """Return how a group stands against the winner."""
-    if group["p"] is None:
-        return ""
-    word = "worse" if group["separable_from_winner"] else "within noise"
-    return f"{word}, p={group['p']:.2g}"
-
-
-def _steps_text(steps: Sequence[int | None]) -> str:
-    known = list(dict.fromkeys(step for step in steps if step is not None))
-    return _numbers_text(known) if known else NOTHING
-
-
-def _numbers_text(numbers: Sequence[int]) -> str:
-    shown = " ".join(str(number) for number in numbers[:_MOST_NUMBERS])
-    hidden = len(numbers) - _MOST_NUMBERS
-    return f"{shown} +{hidden}" if hidden > 0 else shown
-
-
-def _unranked_lines(unranked: Sequence[Document], style: Style, *, grouped: bool) -> list[str]:
-    by_reason: dict[str, list[int]] = {}
-    for trial in unranked:
-        # Where the causes are told by themselves, not every error is told here again.
-        is_failure = grouped and trial["reason"].startswith("failed: ")
-        by_reason.setdefault("failed" if is_failure else trial["reason"], []).append(trial["number"])
-    if not by_reason:
-        return []
-    lines = ["", style.paint("not ranked", "bold")]
-    return lines + [
-        f"{len(numbers):>5} x {one_line(reason)} (trials {_numbers_text(numbers)})"
-        for reason, numbers in by_reason.items()
-    ]
-
-
-def winner_lines(results: Document, style: Style) -> list[str]:
-    """Return the winner, and whether the runner-up is within noise."""
-    winner = results["winner"]
-    if winner is None:
-        return [style.paint("There is no winner.", "yellow")]
-    metric = results["objective"]["metric"]
-    spread = (
-        ""
-        if winner["sd"] is None
-        else f" (mean {number_text(winner['mean'])} of {winner['n']}, sd {number_text(winner['sd'], 2)})"
-    )
-    lines = [
-        f"{style.paint('winner', 'green', 'bold')}  {winner['trial']}  {overrides_text(winner['overrides'])}",
-        f"        {metric} {number_text(winner['value'])}{spread}",
-    ]
-    second = next((group for group in results["ranked"] if group["rank"] == winner["rank"] + 1), None)
-    if second is not None and second["p"] is not None:
-        beyond = "is worse beyond noise" if second["separable_from_winner"] else "is within noise"
-        lines.append(
-            f"        the runner-up ({number_text(second['value'])}) {beyond}: p = {second['p']:.2g}"
-        )
-    return lines
-
-
-def best_lines(winner: Document, metric: str, style: Style) -> list[str]:
-    """Return `best`."""
-    fields = [
-        ("trial", style.paint(winner["trial"], "bold")),
-        (metric, number_text(winner["value"])),
-        ("sd", "" if winner["sd"] is None else f"{number_text(winner['sd'], 2)} (n = {winner['n']})"),
-        ("MLflow run", winner["mlflow_run_id"] or ""),
-        *((key, value_text(value)) for key, value in winner["overrides"].items()),
-        ("note", winner["note"]),
-    ]
-    width = max(len(name) for name, _ in fields)
-    return [f"{style.paint(name.ljust(width), 'dim')}  {value}" for name, value in fields if value]

@@ -12,6 +12,7 @@ import typer
 from airflows.cli import options
 from airflows.cli.failure import UsageError
 from airflows.cli.terminal import Session
+from airflows.errors import NotFoundError
 
 if TYPE_CHECKING:
     from airflows.cli.progress import Reporter
@@ -118,6 +119,23 @@ def resume(
     trials: Annotated[
         int | None, typer.Option("--trials", metavar="N", min=1, help="New value of search.trials.")
     ] = None,
+    replicates: Annotated[
+        int | None,
+        typer.Option(
+            "--replicates",
+            metavar="N",
+            min=1,
+            help="So many more replicates of the points that may have won; see `airflows results`.",
+        ),
+    ] = None,
+    rebuild: Annotated[
+        bool,
+        typer.Option(
+            "--rebuild",
+            help="The ledger has lost it: write it anew from what the backend and MLflow know. SWEEP may be "
+            "its sweep.yaml.",
+        ),
+    ] = False,
     add: Annotated[
         Path | None, typer.Option("--add", metavar="FILE", help="A sweep.yaml's points. Not supported yet.")
     ] = None,
@@ -125,7 +143,7 @@ def resume(
     backend: options.BackendName = None,
     detach: options.Detach = False,
 ) -> int:
-    """Take over a sweep whose driver is gone; retry its failed trials, or extend it."""
+    """Take over a sweep whose driver is gone; retry its failed trials, extend it, or confirm its winner."""
     from airflows.cli.driving import drive  # noqa: PLC0415
     from airflows.cli.lookup import reading, the_sweep  # noqa: PLC0415
     from airflows.engine import operations  # noqa: PLC0415
@@ -134,8 +152,19 @@ def resume(
         message = "--add is not supported yet."
         raise UsageError(message, hint=f"Start a sweep of its own: airflows sweep {add}")
     chosen = _classes(classes, failed=failed)
+    if replicates is not None and (failed or trials is not None):
+        message = "--replicates are added once all other trials have ended."
+        raise UsageError(message, hint="First resume with --failed or --trials, and then with --replicates.")
     home = options.home()
-    row = the_sweep(reading(home), sweep_id)
+    if rebuild:
+        if failed or sets or backend is not None or trials is not None or replicates is not None:
+            message = "--rebuild brings a sweep back as it was, and takes no other changes."
+            raise UsageError(message, hint="Once it is back, resume it again with them.")
+        return _rebuild(session, sweep_id, home, detach=detach)
+    try:
+        row = the_sweep(reading(home), sweep_id)
+    except NotFoundError as exc:
+        raise _if_lost(exc, sweep_id, home) from None
 
     def work(reporter: Reporter, drives: bool, on_begun: Callable[[Begun, Drive], None]) -> Driven:
         return operations.resume(
@@ -145,11 +174,37 @@ def resume(
             failed=failed,
             classes=chosen,
             trials=trials,
+            replicates=replicates,
             sets=sets or (),
             backend=backend,
             drive=drives,
             on_begun=on_begun,
         )
+
+    return drive(session, home, work, detached=detach)
+
+
+def _if_lost(unknown: NotFoundError, wanted: str, home: Path) -> NotFoundError:
+    """Return what to say of a sweep that the ledger does not know: perhaps it has lost it."""
+    from airflows.engine.record import records_named  # noqa: PLC0415
+
+    found = next(records_named(home, wanted), None)
+    if found is None:
+        return unknown
+    message = f"sweep {found.row.id} has run under {home}, and the ledger has lost it."
+    return NotFoundError(message, hint=f"Rebuild it: airflows resume {found.row.id} --rebuild")
+
+
+def _rebuild(session: Session, wanted: str, home: Path, *, detach: bool) -> int:
+    from airflows.cli.driving import drive  # noqa: PLC0415
+    from airflows.engine.rebuild import rebuild  # noqa: PLC0415
+
+    def work(reporter: Reporter, drives: bool, on_begun: Callable[[Begun, Drive], None]) -> Driven:
+        def tell(begun: Begun, driving: Drive) -> None:
+            reporter.note(*begun.notices)
+            on_begun(begun, driving)
+
+        return rebuild(wanted, home=home, observer=reporter, drive=drives, on_begun=tell)
 
     return drive(session, home, work, detached=detach)
 

@@ -7,22 +7,28 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from airflows.checkpoints import newest
 from airflows.drivers import Owner, current_owner
+from airflows.engine import record
+from airflows.engine.adaptive import AdaptiveSource
 from airflows.engine.driver import LEASE_TTL_S, Driver, Parts
 from airflows.engine.finish import finish
+from airflows.engine.judging import Judging
 from airflows.engine.lookout import back_off
 from airflows.engine.observers import Observer
 from airflows.engine.roster import Roster
 from airflows.engine.scoring import PATIENCE_S, Scoring
 from airflows.engine.site import Site, limits_of, require_host, retry_of
-from airflows.engine.source import PointSource, Replicates, open_overrides
+from airflows.engine.source import PointSource, Replicates, Source, open_overrides
 from airflows.engine.submission import Submission
-from airflows.errors import AirflowsError, TrackingUnavailableError
+from airflows.errors import AirflowsError, BackendUnavailableError, TrackingUnavailableError
 from airflows.ledger import Lease, SweepRow, Wish
 from airflows.planner import Rules, Tally
 from airflows.relief import relief_note
 from airflows.retry import NO_RETRIES
 from airflows.space import expand
+from airflows.spec import ADAPTIVE
+from airflows.stopping.setting import setting_of
 from airflows.trial import IN_FLIGHT, State, Trial
 
 _LAST_LINES = 20
@@ -53,6 +59,7 @@ class Drive:
     driver: Driver | None = None
     is_paused: bool = False
     _note: str = ""
+    _recorded: SweepRow | None = None
 
     def pause(self) -> None:
         """Stop driving soon; what runs goes on. Safe from a signal handler."""
@@ -85,6 +92,8 @@ class Drive:
                 self._drive(row, lease)
         finally:
             ledger.release(lease)
+            if self._recorded is not None:
+                record.keep(self.site.backend.root, self._recorded, None)
         return ledger.sweep(sweep)
 
     def _drive(self, row: SweepRow, lease: Lease) -> None:
@@ -92,7 +101,8 @@ class Drive:
         if row.wish is Wish.PAUSED and not self.only_cancels:
             ledger.update_sweep(lease, wish=Wish.RUN)
         self._open_tracking(row, lease)
-        row = ledger.sweep(row.id)
+        row = self._recorded = ledger.sweep(row.id)
+        record.keep(self.site.backend.root, row, self.owner)
         self.driver = self.build(row, lease)
         if self.is_paused:
             self.driver.pause()
@@ -156,6 +166,8 @@ class Drive:
             site.spec.retry.on_out_of_memory or {},
         )
         submission.ran_out_of_memory(ledger.ran_out_of_memory(row.id))
+        for attempt in ledger.ended_attempts(row.id):
+            submission.hosts.add(attempt)
         counts = ledger.counts(row.id)
         created = sum(counts.values())
         replicates = Replicates(site.spec)
@@ -169,18 +181,40 @@ class Drive:
         roster = Roster(counts, tally)
         roster.load(open_trials, overrides)
         submission.doubt([trial for trial in open_trials if trial.state is State.SUBMITTING])
-        source = PointSource(row, expand(site.sweep), site.spec, created)
+        source = self._source(row, created)
         scoring = Scoring(
             site.tracker,
             site.spec.all_objectives,
             self._last_lines,
             lambda trial: relief_note(submission.relief(trial.number)),
         )
-        for objective in site.spec.all_objectives[:1]:
+        for objective in filter(None, [site.spec.objective]):
             scoring.best = ledger.best_value(row.id, minimize=objective.goal == "minimize")
         scoring.take_over(ledger.trials(row.id, open_only=True))
-        parts = Parts(ledger, site.backend, submission, scoring, source, roster, self.clock, self.observer)
+        judging = Judging(
+            site.tracker,
+            setting_of(site.spec),
+            [objective.metric for objective in site.spec.all_objectives],
+            lambda trial: self._has_saved(submission, trial),
+        )
+        judging.take_over(ledger, row.id)
+        parts = Parts(ledger, site.backend, submission, scoring, source, roster, judging, self.clock)
+        parts.observer = self.observer
         return Driver(row, parts, lease, self._rules(row, lease), only_cancels=self.only_cancels)
+
+    def _source(self, row: SweepRow, created: int) -> Source:
+        site = self.site
+        if site.spec.method in ADAPTIVE:
+            return AdaptiveSource(site.ledger, row, site.sweep, created, site.room)
+        return PointSource(row, expand(site.sweep), site.spec, created)
+
+    def _has_saved(self, submission: Submission, trial: Trial) -> bool:
+        service = self.site.service
+        look = newest if service is None else service.newest_checkpoint
+        try:
+            return look(*submission.checkpoints(trial.number)) is not None
+        except BackendUnavailableError:
+            return False
 
     def _last_lines(self, trial: Trial) -> list[str]:
         if trial.handle is None:
@@ -200,5 +234,6 @@ class Drive:
             settle_s=can.visibility_lag_s,
             idempotent=can.idempotent_submit,
             backend=site.backend.name,
-            queue=can.slots if can.queues_itself else 0,
+            strict=site.spec.strict,
+            queue=can.slots if can.queues_itself and site.spec.method not in ADAPTIVE else 0,
         )

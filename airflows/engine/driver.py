@@ -8,33 +8,34 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from airflows import ids
 from airflows.backends.base import Backend
+from airflows.engine.batching import batches
+from airflows.engine.judging import Judging
 from airflows.engine.lookout import Lookout, back_off
 from airflows.engine.observers import Observer, Silent, Snapshot
 from airflows.engine.roster import Roster
 from airflows.engine.scoring import Scoring
-from airflows.engine.source import PointSource
+from airflows.engine.source import Source
 from airflows.engine.submission import Outcome, Submission
 from airflows.errors import (
     AirflowsError,
     LeaseLostError,
 )
+from airflows.hosts import EndedAttempt, avoiding_words
 from airflows.ledger import Change, Lease, Ledger, SweepRow, Wish
-from airflows.planner import Plan, Rules, View, plan
-from airflows.hosts import avoiding_words
+from airflows.planner import Orders, Plan, Rules, View, plan
 from airflows.relief import relief_words
 from airflows.trial import Event, EventKind, Reason, State, Trial, advance
 
 LEASE_TTL_S = 30.0
 _RENEW_EVERY_S = 5.0
 _CHUNK = 500
-_VANGUARD = 64
 _WISH_EVERY_S = 1.0
 _FAILED = "failed: "
 
@@ -50,6 +51,7 @@ class Parts:
         scoring: reads metrics and ends MLflow runs.
         source: where further trials come from.
         roster: the open trials, as the ledger has them.
+        judging: looks at the curves of running trials.
         clock: seconds since the epoch, UTC.
         observer: is told what happens.
     """
@@ -58,8 +60,9 @@ class Parts:
     backend: Backend
     submission: Submission
     scoring: Scoring
-    source: PointSource
+    source: Source
     roster: Roster
+    judging: Judging
     clock: Callable[[], float]
     observer: Observer = field(default_factory=Silent)
 
@@ -82,6 +85,7 @@ class Driver:
         self._rules = rules
         self._source = parts.source
         self._roster = parts.roster
+        self._judging = parts.judging
         self._lookout = Lookout(
             row.id, parts.backend, parts.submission, parts.roster, parts.clock, parts.scoring.latest_step
         )
@@ -149,11 +153,15 @@ class Driver:
         now = self._clock()
         self._look_at_wishes(now)
         self._expand()
+        self._judging.look(self._ledger, self._lease, now)
         made = plan(self._view(now))
         claimed = self._write(made, now)
         self._lookout.cancel(self._roster.in_flight.values(), now)
+        self._lookout.keep_from_hosts(self._roster.in_flight.values(), now)
         self._submit(claimed, now, made.throttle)
-        self._scoring.work(self._ledger, self._lease, now, idle=made.done)
+        # A method that learns may have nothing to do before it knows the values.
+        is_idle = made.done or not (self._roster.in_flight or self._roster.waiting)
+        self._scoring.work(self._ledger, self._lease, now, idle=is_idle)
         self._observer.on_tick(self.snapshot(now))
         if self._only_cancels and self._wish is not Wish.STOP and not self._has_cancels():
             self.pause()
@@ -186,8 +194,10 @@ class Driver:
         """Return how the sweep stands."""
         created = sum(self._roster.counts.values())
         total = created if self._source.is_exhausted else self._row.total
-        note = self._lookout.note or self._note or self._scoring.note
-        return Snapshot(self._row.id, now, total, +self._roster.counts, self._scoring.best, note)
+        note = self._lookout.note or self._note or self._scoring.note or self._judging.note
+        avoided, unseen = self._submission.hosts.avoided, self._judging.unseen.words
+        best = self._scoring.best
+        return Snapshot(self._row.id, now, total, +self._roster.counts, best, note, avoided, unseen)
 
     def _renew(self, stop: threading.Event) -> None:
         while not stop.wait(_RENEW_EVERY_S):
@@ -228,19 +238,21 @@ class Driver:
         if self._halted or self._wish is not Wish.RUN or self._only_cancels:
             return
         enough = max(self._rules.limits.concurrent, self._rules.queue) + _CHUNK // 2
-        while not self._source.is_exhausted and self._roster.waiting < enough:
-            chunk = self._source.next(_CHUNK)
+        held = self._judging.held
+        while most := self._source.room(self._roster.waiting - held, enough, held):
+            chunk = self._source.next(most)
             self._ledger.add_points(self._lease, chunk.points, chunk.trials, **chunk.progress)
             self._roster.add(chunk.trials, chunk.overrides)
 
     def _view(self, now: float) -> View:
         in_flight = list(self._roster.in_flight.values())
-        ready = self._ready(now)
+        orders = self._orders()
+        ready = self._ready(now, orders.waits)
         if self._wish is Wish.STOP:
             ready = self._roster.all_pending(_CHUNK)
-        elif self._cancels:
+        elif to_end := self._cancels | orders.stops.keys():
             known = {trial.number for trial in ready}
-            ready = [*ready, *self._roster.pending(frozenset(self._cancels - known))]
+            ready = [*ready, *self._roster.pending(frozenset(to_end - known))]
         return View(
             now=now,
             began_at=self._row.resumed_at or self._row.created_at,
@@ -256,16 +268,25 @@ class Driver:
             running_accelerator_s=sum(self._accelerator_s(t, now) for t in in_flight),
             rules=self._rules,
             hopeless=self._roster.failed_once() if self._halted.startswith(_FAILED) else (),
+            orders=orders,
         )
 
-    def _ready(self, now: float) -> list[Trial]:
+    def _orders(self) -> Orders:
+        created = sum(self._roster.counts.values())
+        limit = self._rules.limits.trials
+        return self._judging.orders(
+            planned=created if self._source.is_exhausted else self._row.total,
+            may_start=not limit or self._roster.tally.started < limit,
+        )
+
+    def _ready(self, now: float, held: Collection[int]) -> list[Trial]:
         limits = self._rules.limits
         if self._clock() < self._place_from:
             return []
         fresh = None if not limits.trials else limits.trials - self._roster.tally.started
         # One trial is enough to see whether submitting is possible again.
         room = 1 if self._refusals else max(1, limits.concurrent, self._rules.queue)
-        return self._roster.ready(now, room, fresh)
+        return self._roster.ready(now, room, fresh, held)
 
     def _overrides_now(self, number: int) -> Mapping[str, Any]:
         """Return what an attempt at a trial has: its overrides, and what relieves it."""
@@ -338,6 +359,8 @@ class Driver:
                 self._roster.spend(max(0.0, ended - started) * accelerators)
             if change.event.reason is Reason.OUT_OF_MEMORY:
                 self._submission.ran_out_of_memory([change.before.number])
+            self._submission.hosts.add(EndedAttempt.of(change.before, change.event))
+        self._judging.follow(change.after)
         if change.after.state.is_final:
             self._scoring.add(change.after)
             self._cancels.discard(change.after.number)
@@ -348,7 +371,7 @@ class Driver:
         why_not = ""
         if claimed:
             self._note = ""
-        for batch in _batches(claimed, self._backend.capabilities.max_batch, throttle):
+        for batch in batches(claimed, self._backend.capabilities.max_batch, throttle):
             if why_not:
                 outcome = self._submission.hold_back(batch, why_not)
             else:
@@ -369,20 +392,6 @@ class Driver:
             return
         self._place_from = self._clock() + back_off(self._refusals)
         self._refusals += 1
-
-
-def _batches(claimed: Sequence[Trial], size: int, throttle: int) -> Iterator[Sequence[Trial]]:
-    """Yield what is submitted in one call each.
-
-    Of many the first few go ahead, and run while the others' files are written. Not where only some may run at
-    once: a backend that sees to that itself does so for the trials of one call.
-    """
-    start = 0
-    if len(claimed) > 2 * _VANGUARD and not 0 < throttle < len(claimed):
-        start = min(size, _VANGUARD)
-        yield claimed[:start]
-    for begin in range(start, len(claimed), size):
-        yield claimed[begin : begin + size]
 
 
 _ENDS = frozenset({EventKind.SUCCEEDED, EventKind.FAILED, EventKind.REJECTED, EventKind.GONE})

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from airflows.engine.results import SweepResults, gather, trials_with_overrides
+from airflows.engine.results import SweepResults, further_values, gather, trials_with_overrides
 from airflows.engine.site import Site
-from airflows.ledger import Lease, SweepState, Wish
+from airflows.ledger import Lease, Ledger, SweepState, Wish
 from airflows.report.tables import results_csv, winner_yaml
 from airflows.tracking import EndedRun, RunsMissingError, SweepEnd
 from airflows.trial import Reason, State
@@ -37,8 +37,8 @@ def finish(site: Site, sweep: str, lease: Lease, wish: Wish, *, now: float) -> N
         message=message,
         artifacts={
             "sweep.yaml": row.source,
-            "results.csv": results_csv(results, trials),
-            "winner.yaml": winner_yaml(results, winner, results.sweep.base.tree),
+            "results.csv": results_csv(results, trials, further=further_values(site.ledger, results)),
+            "winner.yaml": winner_yaml(results, winner or results.knee, results.sweep.base.tree),
         },
         winner={} if winner is None else {"trial": winner["trial"], "value": repr(winner["value"])},
         run_ids=[trial.run_id for trial, _ in trials if trial.run_id],
@@ -47,7 +47,7 @@ def finish(site: Site, sweep: str, lease: Lease, wish: Wish, *, now: float) -> N
     site.tracker.close(
         [EndedRun(t.run_id, State.STOPPED, Reason.LIMIT, t.attempt, t.message) for t in unended]
     )
-    notes = list(site.tracker.close_sweep(end))
+    notes = [*_repeats(site.ledger, sweep), *site.tracker.close_sweep(end)]
     try:
         site.tracker.verify(end.run_ids)
     except RunsMissingError as exc:
@@ -55,6 +55,15 @@ def finish(site: Site, sweep: str, lease: Lease, wish: Wish, *, now: float) -> N
         state, notes = SweepState.FAILED, [*notes, str(exc)]
     message = " ".join([message, *notes]).strip()
     site.ledger.update_sweep(lease, state=state, message=message, winner=winner, ended_at=now)
+
+
+def _repeats(ledger: Ledger, sweep: str) -> list[str]:
+    """Return how many points a method that learns has chosen again, where it has."""
+    count = sum(point.same_as is not None for point in ledger.points(sweep))
+    if not count:
+        return []
+    what = "1 point was an earlier one" if count == 1 else f"{count} points were earlier ones"
+    return [f"{what} again, and not run twice: the value is shared."]
 
 
 def conclusion(results: SweepResults, wish: Wish, halted: str) -> tuple[SweepState, str]:

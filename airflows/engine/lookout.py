@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from airflows import ids
-from airflows.backends.base import Backend, Observation, Phase, service_of
+from airflows.backends.base import Backend, KeepsFromHosts, Observation, Phase, keeper_of
 from airflows.checkpoints import newest
 from airflows.engine.roster import Roster
 from airflows.engine.submission import Submission
@@ -17,7 +17,8 @@ from airflows.planner import Sighting
 from airflows.retry import NO_PROGRESS, Progress
 from airflows.trial import Handle, State, Trial
 
-_TAIL_LINES = 60
+# Enough for what torchrun says of eight processes, and for what one of them has said before.
+_TAIL_LINES = 120
 _CANCEL_AGAIN_S = 30.0
 _BACK_OFF_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
@@ -52,6 +53,7 @@ class Lookout:
         self._silent_until = 0.0
         self._silences = 0
         self._cancelled_at: dict[int, float] = {}
+        self._kept_from: list[str] = []
         self.note = ""
 
     def look(
@@ -93,6 +95,20 @@ class Lookout:
             self._be_silent(exc)
             return
         self._cancelled_at |= {trial.number: now for trial in due}
+
+    def keep_from_hosts(self, in_flight: Iterable[Trial], now: float) -> None:
+        """Tell a backend that queues by itself of hosts that have turned out bad, or are no longer."""
+        hosts = [each.host for each in self._submission.hosts.avoided]
+        if hosts == self._kept_from or now < self._silent_until:
+            return
+        queued = [_held(trial) for trial in in_flight if trial.state is State.QUEUED]
+        try:
+            if queued and isinstance(self._backend, KeepsFromHosts):
+                self._backend.avoid(queued, hosts)
+        except BackendUnavailableError as exc:
+            self._be_silent(exc)
+            return
+        self._kept_from = hosts
 
     def _be_silent(self, exc: BackendUnavailableError) -> None:
         """Ask the backend nothing for a while, longer each time."""
@@ -146,7 +162,9 @@ class Lookout:
     def _failed(self, trial: Trial, seen: Observation) -> Sighting:
         verdict = classify(seen, self._tail(trial, seen.node))
         relieves = self._submission.would_relieve(trial.number, self._roster.overrides(trial.number))
-        return Sighting(seen, verdict=verdict, progress=self._progress(trial), relieves=relieves)
+        suspect = self._submission.hosts.is_suspect(seen.host)
+        progress = self._progress(trial)
+        return Sighting(seen, verdict=verdict, progress=progress, relieves=relieves, suspects_host=suspect)
 
     def _adopt(self, trial: Trial, seen: Observation) -> bool:
         """Make a service's MLflow run known as the trial's; False when its end must wait for that."""
@@ -159,24 +177,28 @@ class Lookout:
 
     def _tail(self, trial: Trial, failed_first: int) -> list[str]:
         """The last lines of every node's log, the cause last, as far as they can be read."""
-        lines: list[str] = []
         values = {**self._roster.overrides(trial.number), **self._submission.relief(trial.number)}
-        nodes = range(self._submission.nodes(values))
-        for node in [*(n for n in nodes if n != failed_first), failed_first]:
-            try:
-                lines += self._backend.logs(_held(trial), node=node, follow=False, lines=_TAIL_LINES)
-            except (AirflowsError, OSError):
-                continue
-        return lines
+        return tail(self._backend, _held(trial), self._submission.nodes(values), failed_first)
 
     def _progress(self, trial: Trial) -> Progress:
-        service = service_of(self._backend)
-        look = newest if service is None else service.newest_checkpoint
+        keeper = keeper_of(self._backend)
+        look = newest if keeper is None else keeper.newest_checkpoint
         found = look(*self._submission.checkpoints(trial.number))
         progress = NO_PROGRESS if found is None else Progress(*found)
         if progress.is_beyond(trial):
             return progress
         return replace(progress, metric_step=self._latest_step(trial))
+
+
+def tail(backend: Backend, handle: Handle, nodes: int, failed_first: int) -> list[str]:
+    """Return the last lines of every node's log, the cause last, as far as they can be read."""
+    lines: list[str] = []
+    for node in [*(n for n in range(nodes) if n != failed_first), failed_first]:
+        try:
+            lines += backend.logs(handle, node=node, follow=False, lines=_TAIL_LINES)
+        except (AirflowsError, OSError):
+            continue
+    return lines
 
 
 def _why_all_wait(sightings: Mapping[int, Sighting]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from airflows.hosts import AvoidedHost
 from airflows.ledger import Change
 from airflows.trial import State
 
@@ -21,6 +22,8 @@ class Snapshot:
         counts: trials created so far by state.
         best: (value, trial number) of the best single trial so far.
         note: what is being waited for, empty when all is well.
+        avoided: hosts on which nothing is started any more.
+        unseen: that the metric is logged under another name, empty while that is not known.
     """
 
     sweep: str
@@ -29,6 +32,8 @@ class Snapshot:
     counts: Mapping[State, int]
     best: tuple[float, int] | None
     note: str = ""
+    avoided: Sequence[AvoidedHost] = ()
+    unseen: str = ""
 
 
 class Observer(Protocol):

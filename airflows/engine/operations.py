@@ -16,6 +16,7 @@ from airflows.engine.drive import Drive
 from airflows.engine.driver import LEASE_TTL_S
 from airflows.engine.observers import Observer, Silent
 from airflows.engine.reopen import reopen
+from airflows.engine.replicating import add_replicates
 from airflows.engine.site import Site, is_of_this_host, open_site, recorded_uri, reload, require_host
 from airflows.engine.source import Replicates, open_overrides
 from airflows.engine.start import Begun, begin, require_backend, require_same_store
@@ -94,6 +95,7 @@ def resume(
     failed: bool = False,
     classes: Collection[str] = (),
     trials: int | None = None,
+    replicates: int | None = None,
     sets: Sequence[str] = (),
     backend: str | None = None,
     drive: bool = True,
@@ -108,6 +110,7 @@ def resume(
         failed: failed and cancelled trials are tried again, with the code as it is now.
         classes: with `failed` only trials that failed with one of these reasons; empty for all.
         trials: new value of `search.trials`.
+        replicates: so many more of each point that may have won, once the sweep has ended.
         sets: `KEY=VALUE` changes of settings that may change, such as `limits.concurrent=4`.
         backend: where it is to run from now on; its options stay if it is there already.
         drive: False leaves the driving to somebody else.
@@ -115,7 +118,7 @@ def resume(
 
     Raises:
         NotFoundError: no such sweep.
-        ConflictError: a change that makes it another sweep.
+        ConflictError: a change that makes it another sweep, or nothing says which replicates to add.
         LeaseHeldError: somebody else drives it.
         BackendUnavailableError: the backend cannot be used, or the trials are another machine's.
     """
@@ -134,8 +137,9 @@ def resume(
         require_same_store(site.tracker, row)
         _require_same_backend(site, row)
         code = site.prepare_code() if failed else row.code
+        done = "" if replicates is None else add_replicates(site, row.id, replicates, now=time.time())
         row = reopen(site, row, failed=failed, classes=classes, code=code, now=time.time())
-        begun = Begun(row, is_new=False)
+        begun = Begun(row, is_new=False, done=done)
         return _driven(site, begun, observer, drive=drive, on_begun=on_begun)
     finally:
         site.ledger.close()
@@ -378,16 +382,3 @@ def _is_carried_out(ledger: Ledger, sweep: str, *, whole: bool) -> bool:
 def driver_of(row: SweepRow) -> Owner | None:
     """Return who drives a sweep, None when nobody does."""
     return Owner.from_text(row.lease_owner) if row.lease_owner else None
-
-
-__all__ = [
-    "CancelOutcome",
-    "Driven",
-    "State",
-    "cancel",
-    "carry_on",
-    "driver_of",
-    "resume",
-    "start",
-    "unattended",
-]

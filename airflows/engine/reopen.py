@@ -82,7 +82,9 @@ def _extended(site: Site, row: SweepRow) -> dict[str, Any]:
     longer = count is None or count > row.expanded
     if not longer:
         return {}
-    total = None if count is None else count * Replicates(site.spec).count
+    replicates = Replicates(site.spec).count
+    added = sum(trial.replicate >= replicates for trial in site.ledger.trials(row.id))
+    total = None if count is None else count * replicates + added
     return {"exhausted": False, "total": total}
 
 

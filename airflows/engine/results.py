@@ -10,8 +10,11 @@ from airflows.engine.site import reload
 from airflows.engine.source import Replicates
 from airflows.ledger import Ledger, SweepRow, SweepState
 from airflows.objective import Objective
-from airflows.ranking import Aim, Ranking, Scored, rank
+from airflows.pareto import rank_front
+from airflows.ranking import Aim, Group, Ranking, Scored, Winner, rank
 from airflows.relief import relief_in
+from airflows.report.accounting import spent_by_trial
+from airflows.report.verdict import Verdict, priced, verdict, verdict_words
 from airflows.scores import Take
 from airflows.spec import SweepSpec
 from airflows.sweepfile import LoadedSweep
@@ -25,10 +28,12 @@ class SweepResults:
     Attributes:
         row: the sweep.
         sweep: the sweep file as it was loaded.
-        objective: what "best" means; None when the file does not say, and nothing is ranked.
+        objective: what "best" means, of several objectives the first; None when the file does not say, and
+            nothing is ranked.
         ranking: None without an objective.
         counts: trials created so far by state.
         complete: every trial is final and its metric was read.
+        objectives: all of several ones, empty for one.
     """
 
     row: SweepRow
@@ -37,11 +42,24 @@ class SweepResults:
     ranking: Ranking | None
     counts: Mapping[State, int]
     complete: bool
+    objectives: tuple[Objective, ...] = ()
+
+    @property
+    def front(self) -> tuple[Group, ...]:
+        """The Pareto front of several objectives, its knee first; empty for one."""
+        return () if self.ranking is None else self.ranking.front
 
     @property
     def winner(self) -> dict[str, Any] | None:
-        """The winner as JSON documents show it, None for none."""
-        found = None if self.ranking is None else self.ranking.winner
+        """The winner as JSON documents show it, None for none; several objectives have no winner."""
+        return None if self.ranking is None else self._shown(self.ranking.winner)
+
+    @property
+    def knee(self) -> dict[str, Any] | None:
+        """The best compromise of several objectives, in the form of a winner; None for none."""
+        return None if self.ranking is None else self._shown(self.ranking.knee)
+
+    def _shown(self, found: Winner | None) -> dict[str, Any] | None:
         if found is None:
             return None
         trial = {
@@ -57,12 +75,53 @@ def gather(ledger: Ledger, row: SweepRow) -> SweepResults:
     sweep = reload(row)
     counts = ledger.counts(row.id)
     objective = next(iter(sweep.spec.all_objectives), None)
-    ranking = None
-    if objective is not None:
-        ranking = rank(aim_of(objective, sweep.spec), scored_trials(ledger, row, objective))
+    ranking = ranking_of(ledger, row, sweep.spec)
     still_open = ledger.trials(row.id, open_only=True, limit=1)
     complete = row.exhausted and not still_open and all(state.is_final for state in counts)
-    return SweepResults(row, sweep, objective, ranking, counts, complete)
+    several = tuple(sweep.spec.objectives)
+    return SweepResults(row, sweep, objective, ranking, counts, complete, several)
+
+
+def ranking_of(ledger: Ledger, row: SweepRow, spec: SweepSpec) -> Ranking | None:
+    """Return who won, by one objective or several; None without any."""
+    aims = [aim_of(objective, spec) for objective in spec.all_objectives]
+    if not aims:
+        return None
+    scored = scored_trials(ledger, row, *spec.all_objectives)
+    return rank(aims[0], scored) if len(aims) == 1 else rank_front(aims, list(scored))
+
+
+def further_values(ledger: Ledger, results: SweepResults) -> dict[str, dict[int, float]]:
+    """Return name -> trial number -> value of all objectives but the first one, in their order."""
+    others = ledger.objective_scores(results.row.id) if results.objectives else {}
+    made: dict[str, dict[int, float]] = {}
+    taken = {objective.metric for objective in results.objectives[:1]}
+    for place, objective in enumerate(results.objectives[1:], 1):
+        # The same metric may be an objective twice, by its last value and by its best.
+        name = f"{objective.metric} ({Take.of(objective.take).rule})" if objective.metric in taken else ""
+        taken.add(objective.metric)
+        made[name or objective.metric] = {
+            number: values[place] for number, values in others.items() if place in values
+        }
+    return made
+
+
+def verdict_of(ledger: Ledger, results: SweepResults) -> Verdict | None:
+    """Return how far the winner can be trusted, and what it would cost to know more; None without one."""
+    found = None if results.ranking is None else verdict(results.ranking)
+    if found is None or found.advice is None:
+        return found
+    return priced(found, spent_by_trial(ledger.attempts(results.row.id), results.row.ended_at or 0.0))
+
+
+def verdict_document(ledger: Ledger, results: SweepResults) -> dict[str, Any] | None:
+    """Return how far the winner can be trusted as JSON documents show it, with `words` for people."""
+    found = verdict_of(ledger, results)
+    if found is None:
+        return None
+    has_replicates = results.sweep.spec.replicates is not None
+    words = verdict_words(found, results.row.id, has_replicates=has_replicates)
+    return {**found.to_dict(), "words": words}
 
 
 def aim_of(objective: Objective, spec: SweepSpec) -> Aim:
@@ -85,9 +144,10 @@ def trials_with_overrides(ledger: Ledger, row: SweepRow) -> Iterator[tuple[Trial
         yield trial, points[trial.point]
 
 
-def scored_trials(ledger: Ledger, row: SweepRow, objective: Objective) -> Iterator[Scored]:
+def scored_trials(ledger: Ledger, row: SweepRow, *objectives: Objective) -> Iterator[Scored]:
     """Yield every trial with the metrics that were read for it."""
-    constrained = ledger.constraint_scores(row.id, [c.metric for c in objective.constraints])
+    constrained = ledger.constraint_scores(row.id, [c.metric for o in objectives for c in o.constraints])
+    others = ledger.objective_scores(row.id) if len(objectives) > 1 else {}
     details = ledger.claim_details(row.id)
     for trial, overrides in trials_with_overrides(ledger, row):
         yield Scored(
@@ -103,6 +163,7 @@ def scored_trials(ledger: Ledger, row: SweepRow, objective: Objective) -> Iterat
             message=trial.message,
             run_id=trial.run_id,
             changed=relief_in(details.get((trial.number, trial.attempt), "")),
+            others=tuple(others.get(trial.number, {}).get(place) for place in range(1, len(objectives))),
         )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from airflows.planner import Tally, is_first_failure
@@ -88,13 +88,16 @@ class Roster:
         else:
             self._keep(after)
 
-    def ready(self, now: float, room: int, fresh: int | None = None) -> list[Trial]:
+    def ready(
+        self, now: float, room: int, fresh: int | None = None, held: Collection[int] = ()
+    ) -> list[Trial]:
         """Return up to `room` trials that may start now, lowest number first.
 
         Args:
             now: seconds since the epoch, UTC.
             room: how many at the most.
             fresh: how many of them may be trials that never started, None for any number.
+            held: numbers of those that must not start yet.
         """
         while self._delayed and self._delayed[0][0] <= now:
             heapq.heappush(self._ready, heapq.heappop(self._delayed)[1])
@@ -110,6 +113,8 @@ class Roster:
                 heapq.heappush(self._delayed, (trial.not_before, number))
                 continue
             kept.add(number)
+            if number in held:
+                continue
             if trial.attempt or fresh is None or fresh > 0:
                 found[number] = trial
                 fresh = fresh if trial.attempt or fresh is None else fresh - 1

@@ -6,6 +6,7 @@ MLflow that does not answer delays this and nothing else. Doing any of it twice 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from airflows.errors import TrackingUnavailableError
 from airflows.ledger import Closing, Lease, Ledger
@@ -20,6 +21,8 @@ PATIENCE_S = 300.0
 """How long nothing but MLflow is waited for."""
 # The step under which the ledger keeps a metric's latest value.
 _LATEST = -1
+# That of the second of several objectives; further ones follow downwards.
+_SECOND = -2
 _SCORED = frozenset({State.SUCCEEDED, State.STOPPED})
 
 
@@ -111,7 +114,7 @@ class Scoring:
 
     def _close(self, batch: Sequence[Trial]) -> list[Closing]:
         readings = self._read([t for t in batch if t.state in _SCORED and t.run_id])
-        closings = [self._closing(trial, readings.get(trial.number)) for trial in batch]
+        closings = [self._closing(trial, readings.get(trial.number, ())) for trial in batch]
         why = {closing.number: closing.reason for closing in closings if closing.reason}
         self._tracker.close(
             [
@@ -125,35 +128,53 @@ class Scoring:
     def _words(self, trial: Trial) -> str:
         return trial.message or (self._remark(trial) if trial.state in _SCORED else "")
 
-    def _read(self, trials: Sequence[Trial]) -> dict[int, Reading]:
+    def _read(self, trials: Sequence[Trial]) -> dict[int, Sequence[Reading]]:
+        """Return what MLflow says of each objective, by trial, of those that it knows."""
         if not self._objectives or not trials:
             return {}
-        answers = self._tracker.read([trial.run_id for trial in trials], self._objectives[0])
-        return {trial.number: answers[trial.run_id] for trial in trials if trial.run_id in answers}
+        runs = [trial.run_id for trial in trials]
+        answers = [self._tracker.read(runs, objective) for objective in self._objectives]
+        return {
+            trial.number: [answer[trial.run_id] for answer in answers]
+            for trial in trials
+            if all(trial.run_id in answer for answer in answers)
+        }
 
-    def _closing(self, trial: Trial, reading: Reading | None) -> Closing:
-        if reading is None:
+    def _closing(self, trial: Trial, readings: Sequence[Reading]) -> Closing:
+        if not readings:
             return Closing(trial.number)
-        if reading.value is None:
-            if trial.state is not State.SUCCEEDED:
-                return Closing(trial.number)
-            return Closing(trial.number, reason=Reason.NO_METRIC, message=self._no_metric(trial, reading))
-        raw = reading.value
-        value = raw if is_sound(raw) else None
-        wanted = {constraint.metric for constraint in self._objectives[0].constraints}
-        scores = [(name, _LATEST, reading.metrics[name]) for name in sorted(wanted & set(reading.metrics))]
-        unsound = "" if value is not None else shown(raw)
-        return Closing(trial.number, value, reading.step, unsound, scores=scores)
+        made = Closing(trial.number, scores=self._scores(readings))
+        raw = readings[0].value
+        if raw is not None:
+            value = raw if is_sound(raw) else None
+            unsound = "" if value is not None else shown(raw)
+            made = replace(made, value=value, value_step=readings[0].step, raw_value=unsound)
+        if trial.state is State.SUCCEEDED and any(reading.value is None for reading in readings):
+            return replace(made, reason=Reason.NO_METRIC, message=self._no_metric(trial, readings))
+        return made
 
-    def _no_metric(self, trial: Trial, reading: Reading) -> str:
-        metric = self._objectives[0].metric
+    def _scores(self, readings: Sequence[Reading]) -> list[tuple[str, int, float]]:
+        """Return what constraints and all objectives but the first one decide by."""
+        wanted = {constraint.metric for one in self._objectives for constraint in one.constraints}
+        latest = readings[0].metrics
+        return [(name, _LATEST, latest[name]) for name in sorted(wanted & set(latest))] + [
+            (objective.metric, _SECOND - place, reading.value)
+            for place, (objective, reading) in enumerate(zip(self._objectives[1:], readings[1:], strict=True))
+            if reading.value is not None
+        ]
+
+    def _no_metric(self, trial: Trial, readings: Sequence[Reading]) -> str:
+        both = zip(self._objectives, readings, strict=True)
+        metric = " and ".join(objective.metric for objective, reading in both if reading.value is None)
+        reading = readings[0]
         logged = ", ".join(repr(name) for name in reading.logged[:8]) or "nothing"
         lines = [line for line in self._tail(trial) if line.strip()][-3:]
         last = f" Last lines: {' | '.join(lines)}" if lines else ""
         return f"{metric} was not logged; logged: {logged}.{last}"
 
     def _better(self, closing: Closing) -> None:
-        if closing.value is None or not self._objectives:
+        # Of several objectives no single one says what is best.
+        if closing.value is None or len(self._objectives) != 1:
             return
         sign = 1 if self._objectives[0].goal == "minimize" else -1
         if self.best is None or sign * closing.value < sign * self.best[0]:

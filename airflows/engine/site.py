@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from airflows.backends.base import Backend, MakesRuns, service_of
+from airflows.backends.base import Backend, ChecksPaths, MakesRuns, keeper_of, service_of
 from airflows.backends.registry import open_backend
 from airflows.codechanges import CodeChanges, code_changes
 from airflows.drivers import Owner, current_owner
@@ -21,7 +21,16 @@ from airflows.retry import RetryPolicy
 from airflows.snapshot import root_directory, snapshot
 from airflows.spec import SweepSpec
 from airflows.sweepfile import LoadedSweep, sweep_from_mapping
-from airflows.tracking import OFF, OpenedSweep, SweepRun, Tracker, choose_uri, open_tracker, shown_uri
+from airflows.tracking import (
+    OFF,
+    FoundRun,
+    OpenedSweep,
+    SweepRun,
+    Tracker,
+    choose_uri,
+    open_tracker,
+    shown_uri,
+)
 from airflows.trial import IN_FLIGHT
 from airflows.yamlio import parse
 
@@ -70,7 +79,15 @@ class Site:
             source=row.source,
             tags=tracking.tags,
             owner=row.nonce,
+            definition=row.definition,
+            instance=row.instance,
         )
+
+    def known_sweeps(self) -> tuple[str, Sequence[FoundRun]]:
+        """Return the id of the MLflow experiment, and the parent runs of all sweeps in it."""
+        config, service = self.sweep.base.config, self.service
+        own = self.spec.tracking.experiment or config.experiment_name
+        return self.tracker.known_sweeps(own if service is None else service.experiment(config))
 
     @property
     def service(self) -> MakesRuns | None:
@@ -128,6 +145,7 @@ class Site:
 
     def launcher(self, row: SweepRow) -> Launcher:
         """Return what writes this sweep's launch directories, with the code that was recorded."""
+        keeper = keeper_of(self.backend)
         return Launcher.open(
             sweep=row.id,
             base=self.sweep.base,
@@ -138,7 +156,8 @@ class Site:
             checkpoint=self.spec.checkpoint,
             base_dir=self.base_dir,
             code=row.code,
-            checkpoint_root=None if self.service is None else self.service.checkpoint_root,
+            checkpoint_root=None if keeper is None else keeper.checkpoint_root,
+            path_hint=self.backend.path_hint if isinstance(self.backend, ChecksPaths) else None,
             is_single=row.single,
         )
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from airflows.ledger import Ledger, PointRow, SweepRow
+from airflows.replication import further_value
 from airflows.space import Expansion, Point
 from airflows.spec import SweepSpec
 from airflows.trial import Trial
+
+CHUNK = 500
+"""Points that a driver takes at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +25,26 @@ class Chunk:
     trials: Sequence[Trial]
     overrides: Mapping[int, Mapping[str, Any]]
     progress: Mapping[str, Any]
+
+
+class Source(Protocol):
+    """Where further trials come from."""
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether no further points will come."""
+
+    def room(self, waiting: int, enough: int, held: int) -> int:
+        """Return how many points are wanted now.
+
+        Args:
+            waiting: trials that wait already.
+            enough: how many should.
+            held: further ones that wait at a rung until it is known whether they go on.
+        """
+
+    def next(self, most: int) -> Chunk:
+        """Return the next points, at most `most`; their numbers follow the last ones'."""
 
 
 class PointSource:
@@ -38,6 +62,11 @@ class PointSource:
     def is_exhausted(self) -> bool:
         """Whether no further points will come."""
         return self._exhausted
+
+    def room(self, waiting: int, enough: int, held: int) -> int:
+        """Return how many points are wanted now; see `Source`."""
+        del held
+        return 0 if self._exhausted or waiting >= enough else CHUNK
 
     def next(self, most: int) -> Chunk:
         """Return the next points, at most `most`; fewer, and exhausted, at the end."""
@@ -71,12 +100,22 @@ class Replicates:
 
     @property
     def count(self) -> int:
-        """How many replicates a point has, at least 1."""
+        """How many replicates a point has by the sweep file, at least 1; further ones may be added later."""
         return len(self._values)
+
+    def value(self, replicate: int) -> Any:
+        """Return what the key of the replicates is in one of them.
+
+        Raises:
+            ValueError: the file's values do not say what follows them.
+        """
+        if replicate < len(self._values):
+            return self._values[replicate]
+        return further_value(self._values, replicate)
 
     def overrides(self, point: Mapping[str, Any], replicate: int) -> Mapping[str, Any]:
         """Return the overrides of a trial: its point's, and the replicate's value."""
-        return {**point, self._key: self._values[replicate]} if self._key else point
+        return {**point, self._key: self.value(replicate)} if self._key else point
 
 
 def open_overrides(

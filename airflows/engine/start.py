@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from airflows import ids
+from airflows.backends.base import ChecksPaths
 from airflows.codechanges import CodeChanges
+from airflows.engine import record
 from airflows.engine.site import Site, require_host
-from airflows.errors import BackendUnavailableError, ConflictError, NotFoundError
+from airflows.engine.warmstart import require_search
+from airflows.errors import BackendUnavailableError, ConflictError, NotFoundError, SpecError
 from airflows.file_system import is_on_network
 from airflows.ledger import SweepRow, SweepState, Wish
 from airflows.space import expand
 from airflows.tracking import Tracker
 from airflows.tracking.uris import is_sqlite, sqlite_path
 from airflows.yamlio import parse
+
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +31,13 @@ class Begun:
         row: as it stands now.
         is_new: this call made it; else it was there already.
         notices: what people should know before the first trial.
+        done: what the call has done beside, empty for nothing.
     """
 
     row: SweepRow
     is_new: bool
     notices: tuple[str, ...] = ()
+    done: str = ""
 
 
 def begin(site: Site, *, now: float, new: bool = False, instance: str = "", code: str = "") -> Begun:
@@ -53,6 +61,7 @@ def begin(site: Site, *, now: float, new: bool = False, instance: str = "", code
         _check_same(site, found, code)
         return Begun(found, is_new=False)
     row = _new_row(site, now=now, instance=uuid.uuid4().hex if new else instance, code=code)
+    _require_not_lost(site, row.id)
     for _ in range(3):
         if site.ledger.create_sweep(row):
             return Begun(row, is_new=True)
@@ -64,6 +73,23 @@ def begin(site: Site, *, now: float, new: bool = False, instance: str = "", code
         row = _new_row(site, now=now, instance=uuid.uuid4().hex, code=code)
     message = f"no free id was found for sweep {sweep.spec.name}."
     raise ConflictError(message)
+
+
+def _require_not_lost(site: Site, sweep: str) -> None:
+    """Check that a sweep never ran here that the ledger does not know: its attempts would be started again.
+
+    Raises:
+        ConflictError: it did.
+    """
+    # In this order: the ledger has a sweep before there is a record of it.
+    if record.read(site.backend.root, sweep) is None:
+        return
+    try:
+        site.ledger.sweep(sweep)
+    except NotFoundError:
+        message = f"sweep {sweep} has run in {site.backend.root}, and the ledger has lost it."
+        hint = f"Rebuild it: airflows resume {sweep} --rebuild  Or start another sweep with --new."
+        raise ConflictError(message, hint=hint) from None
 
 
 def _find(site: Site, instance: str) -> SweepRow | None:
@@ -132,13 +158,13 @@ def _check_same(site: Site, found: SweepRow, code: str) -> None:
         message = f"the code has changed since sweep {found.id} was started{what}."
         raise ConflictError(message, hint=f"{ways} Files that .gitignore names do not count as code.")
     if found.source != site.sweep.source:
-        names = ", ".join(_changed_keys(found.source, site.sweep.source))
+        names = ", ".join(changed_keys(found.source, site.sweep.source))
         message = f"the file differs from sweep {found.id} in what may change while it runs: {names}."
         raise ConflictError(message, hint=ways)
     require_same_store(site.tracker, found)
 
 
-def _changed_keys(recorded: str, now: str) -> list[str]:
+def changed_keys(recorded: str, now: str) -> list[str]:
     """Return the top-level keys that differ between two sweep files."""
     one, other = (parse(text, file="sweep.yaml", dialect="sweep").value for text in (recorded, now))
     return sorted(key for key in one.keys() | other.keys() if one.get(key) != other.get(key))
@@ -174,8 +200,11 @@ def require_backend(site: Site) -> tuple[str, ...]:
         message = f"backend {site.backend.name} cannot be used: {reach.why_not}"
         raise BackendUnavailableError(message, hint="`airflows backends` shows what can.")
     notes = list(site.backend.check(site.sweep.base.config, site.base_dir))
+    _require_server(site)
+    _require_kept_checkpoints(site)
     site.tracker.check()
     notes += _notes_on_store(site)
+    notes += require_search(site)
     if site.service is not None and site.spec.tracking.experiment:
         where = f"on {site.backend.name} the MLflow experiment is named after experiment_name"
         notes.append(f"tracking.experiment is not used: {where}.")
@@ -185,8 +214,44 @@ def require_backend(site: Site) -> tuple[str, ...]:
     return tuple(notes)
 
 
+def _require_server(site: Site) -> None:
+    """Check that MLflow is no file of this machine where trials see none of its disks.
+
+    Raises:
+        SpecError: it is.
+    """
+    if site.backend.capabilities.uploads and is_sqlite(site.tracker.uri):
+        where = sqlite_path(site.tracker.uri)
+        message = f"trials on {site.backend.name} cannot log to the embedded MLflow store {where}."
+        hint = (
+            "Set MLFLOW_TRACKING_URI (or tracking.uri) to an MLflow server that they reach, or"
+            " `tracking: {uri: none}` for no metrics and no winner."
+        )
+        raise SpecError(message, field="tracking.uri", hint=hint)
+
+
+def _require_kept_checkpoints(site: Site) -> None:
+    """Check that trials see the directory that the sweep names for checkpoints.
+
+    Raises:
+        SpecError: they do not.
+    """
+    wanted = site.spec.checkpoint.dir
+    hint = site.backend.path_hint(wanted) if wanted and isinstance(site.backend, ChecksPaths) else ""
+    if hint:
+        message = f"{wanted} is no directory that trials on {site.backend.name} see."
+        raise SpecError(message, field="checkpoint.dir", hint=hint)
+
+
 def _notes_on_store(site: Site) -> list[str]:
-    """Return what people should know before many machines write into one SQLite file."""
+    """Return what people should know of a store that other machines may not reach as it is named."""
+    host = urlsplit(site.tracker.uri).hostname
+    if site.backend.capabilities.uploads and host in _LOOPBACK:
+        note = (
+            f"MLflow is at {host}, which is another machine for each trial. Name the address that trials"
+            " reach, unless the backend's options give them one."
+        )
+        return [note]
     if not is_sqlite(site.tracker.uri) or site.backend.capabilities.shares_host:
         return []
     path = sqlite_path(site.tracker.uri)

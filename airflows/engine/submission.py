@@ -22,6 +22,7 @@ from airflows.errors import (
     TrackingUnavailableError,
 )
 from airflows.failures import normalise
+from airflows.hosts import HostRecord
 from airflows.ids import canonical_json
 from airflows.launch import Launcher
 from airflows.tracking import Tracker, TrackingRefusedError, TrialRun
@@ -51,7 +52,11 @@ class Outcome:
 
 
 class Submission:
-    """Submits the trials of one sweep."""
+    """Submits the trials of one sweep.
+
+    Attributes:
+        hosts: what became of attempts on each host; the bad ones are named in every further job.
+    """
 
     def __init__(
         self,
@@ -75,6 +80,7 @@ class Submission:
         self._times_unsent: Counter[int] = Counter()
         self._makes_runs = not backend.capabilities.makes_mlflow_run
         self._adopted: set[str] = set()
+        self.hosts = HostRecord()
 
     @cached_property
     def _launcher(self) -> Launcher:
@@ -150,7 +156,9 @@ class Submission:
         jobs = self._make_jobs(trials, overrides, runs, now, outcome)
         if jobs and outcome.error is None:
             self._check_lease()
-            self._hand_over([(t, replace(job, throttle=throttle)) for t, job in jobs], runs, outcome)
+            avoid = tuple(each.host for each in self.hosts.avoided)
+            sent = [(t, replace(job, throttle=throttle, avoid=avoid)) for t, job in jobs]
+            self._hand_over(sent, runs, outcome)
         elif jobs:
             outcome.events += [(t, self._unsent(t, now, "", runs.get(t.number, ""))) for t, _ in jobs]
         return outcome

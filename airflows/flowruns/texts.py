@@ -106,7 +106,7 @@ def winner_text(view: View) -> str:
     if results.objective is None:
         return ""
     head = f"## {row.id}: "
-    found = results.winner
+    found = results.winner or results.knee
     metric = f"{results.objective.metric} ({results.objective.goal})"
     if found is None:
         none = "no winner" if row.ended_at is not None else "no winner yet"
@@ -121,7 +121,8 @@ def winner_text(view: View) -> str:
     ]
     table = "\n".join(["| | |", "|---|---|", *facts])
     run = f"```\nairflows run -f train.yaml \\\n  {words}\n```" if words else ""
-    return "\n\n".join(part for part in (f"{head}the winner{so_far}", table, run, row.message) if part)
+    what = "the winner" if results.winner else "the knee of the Pareto front"
+    return "\n\n".join(part for part in (f"{head}{what}{so_far}", table, run, row.message) if part)
 
 
 def link_text(row: SweepRow) -> str:

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from airflows.errors import StaleTrialError
 from airflows.ledger import schema
-from airflows.ledger.records import Change, Closing
+from airflows.ledger.records import Change, Closing, StoredScore
 from airflows.trial import EventKind, State, Trial, attempt_after
 
 
@@ -98,8 +98,15 @@ _CLOSE_TRIALS = Prepared(
         message=sa.func.coalesce(sa.bindparam("v_message"), _TRIALS.c.message),
     )
 )
-_DELETE_SCORES = Prepared(sa.delete(_SCORES).where(_is_trial(_SCORES)))
+# Steps below 0 are what a closing writes; the others are values of a curve, read while the trial ran.
+_DELETE_SCORES = Prepared(
+    sa.delete(_SCORES).where(_is_trial(_SCORES), _SCORES.c.step < sa.literal_column("0"))
+)
 _INSERT_SCORES = _insert(_SCORES, ("sweep", "number", "metric", "step", "value"))
+_SCORE = sa.and_(
+    *(_SCORES.c[name] == sa.bindparam(f"k_{name}") for name in ("sweep", "number", "metric", "step"))
+)
+_HAS_SCORE = Prepared(sa.select(_SCORES.c.step).where(_SCORE))
 
 
 def insert_trials(connection: sa.Connection, trials: Sequence[Trial]) -> None:
@@ -137,6 +144,25 @@ def write_changes(connection: sa.Connection, changes: Sequence[Change]) -> None:
     _INSERT_EVENTS.run(connection, [_event(change) for change in changes])
 
 
+def write_stories(connection: sa.Connection, trials: Sequence[Trial], changes: Sequence[Change]) -> None:
+    """Write new trials as they stand at the end of a story, with the attempts and events that tell it.
+
+    Args:
+        connection: a transaction.
+        trials: as they stand.
+        changes: of all of them, those of each trial in order. None of them is UNSENT.
+    """
+    insert_trials(connection, trials)
+    claimed = [_new_attempt(change) for change in changes if change.event.kind is EventKind.CLAIMED]
+    if claimed:
+        _INSERT_ATTEMPTS.run(connection, claimed)
+    moved = [_moved_attempt(change) for change in changes if change.before.state.is_in_flight]
+    if moved:
+        _UPDATE_ATTEMPTS.run(connection, moved)
+    if changes:
+        _INSERT_EVENTS.run(connection, [_event(change) for change in changes])
+
+
 def write_closings(connection: sa.Connection, sweep: str, closings: Sequence[Closing]) -> None:
     """Write what MLflow said of final trials."""
     if not closings:
@@ -146,6 +172,14 @@ def write_closings(connection: sa.Connection, sweep: str, closings: Sequence[Clo
     if scored:
         _DELETE_SCORES.run(connection, [{"k_sweep": sweep, "k_number": c.number} for c in scored])
         _INSERT_SCORES.run(connection, [row for closing in scored for row in _scores(sweep, closing)])
+
+
+def write_scores(connection: sa.Connection, sweep: str, scores: Iterable[StoredScore]) -> None:
+    """Write values of curves; one that is there already stays as it was first read."""
+    for score in scores:
+        row = {"sweep": sweep, **score._asdict(), "value": repr(score.value)}
+        if _HAS_SCORE.first(connection, {f"k_{name}": row[name] for name in row if name != "value"}) is None:
+            _INSERT_SCORES.run(connection, [row])
 
 
 def _values(trial: Trial, names: Iterable[str], prefix: str = "") -> dict[str, Any]:

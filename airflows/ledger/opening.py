@@ -177,7 +177,8 @@ _SQLITE_HINTS = {
     "SQLITE_IOERR": "The disk reported an error or is full; nothing was half-written.",
     "SQLITE_CANTOPEN": "Check that the directory exists and that you may write there, or set AIRFLOWS_HOME.",
     "SQLITE_NOTADB": "The file is not a database; move it away or set AIRFLOWS_HOME to another directory.",
-    "SQLITE_CORRUPT": "The file is damaged; restore a copy, or set AIRFLOWS_HOME to another directory.",
+    "SQLITE_CORRUPT": "The file is damaged; restore a copy, or move it away and rebuild each sweep with "
+    "`airflows resume SWEEP --rebuild`.",
 }
 
 

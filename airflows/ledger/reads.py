@@ -9,10 +9,11 @@ from typing import Any
 import sqlalchemy as sa
 
 from airflows.errors import NotFoundError
+from airflows.hosts import EndedAttempt
 from airflows.ids import parse_id
 from airflows.ledger import schema
 from airflows.ledger.opening import translated
-from airflows.ledger.records import AttemptRow, EventRow, PointRow, SweepRow, SweepState, Wish
+from airflows.ledger.records import AttemptRow, EventRow, PointRow, StoredScore, SweepRow, SweepState, Wish
 from airflows.trial import EventKind, Handle, Reason, State, Trial
 
 _SWEEP_COLUMNS = [schema.sweeps.c[name] for name in SweepRow.__dataclass_fields__]
@@ -178,7 +179,7 @@ class Reads:
         table = schema.points.c
         while True:
             statement = (
-                sa.select(table.number, table.overrides, table.digest)
+                sa.select(table.number, table.overrides, table.digest, table.memo, table.same_as)
                 .where(table.sweep == sweep, table.number >= start)
                 .order_by(table.number)
                 .limit(_PAGE)
@@ -187,7 +188,8 @@ class Reads:
                 statement = statement.where(table.number < stop)
             rows = self._rows(statement)
             for row in rows:
-                yield PointRow(row.number, json.loads(row.overrides), row.digest)
+                overrides = json.loads(row.overrides)
+                yield PointRow(row.number, overrides, row.digest, row.memo, row.same_as)
             if len(rows) < _PAGE:
                 return
             start = rows[-1].number + 1
@@ -246,14 +248,30 @@ class Reads:
         table = schema.scores.c
         found: dict[int, dict[str, float]] = {}
         if metrics:
-            statement = (
-                sa.select(table.number, table.metric, table.value)
-                .where(table.sweep == sweep, table.metric.in_(list(metrics)))
-                .order_by(table.number, table.metric, table.step)
+            statement = sa.select(table.number, table.metric, table.value).where(
+                table.sweep == sweep, table.metric.in_(list(metrics)), table.step == -1
             )
             for row in self._rows(statement):
                 found.setdefault(row.number, {})[row.metric] = float(row.value)
         return found
+
+    def objective_scores(self, sweep: str) -> dict[int, dict[int, float]]:
+        """Return trial number -> place, from 1 -> value of the further ones of several objectives."""
+        table = schema.scores.c
+        statement = sa.select(table.number, table.step, table.value).where(
+            table.sweep == sweep, table.step < -1
+        )
+        found: dict[int, dict[int, float]] = {}
+        for row in self._rows(statement):
+            found.setdefault(row.number, {})[-1 - row.step] = float(row.value)
+        return found
+
+    def curve_scores(self, sweep: str, metric: str) -> list[StoredScore]:
+        """Return the values of curves that were stored for a stopping rule, by trial and step."""
+        table = schema.scores.c
+        columns = sa.select(table.number, table.step, table.value).order_by(table.number, table.step)
+        rows = self._rows(columns.where(table.sweep == sweep, table.metric == metric, table.step >= 0))
+        return [StoredScore(row.number, metric, row.step, float(row.value)) for row in rows]
 
     def first_failures(self, sweep: str, since: float) -> Mapping[str, int]:
         """Return signature -> how many trials' first failing attempt since a time ended with it."""
@@ -279,6 +297,27 @@ class Reads:
             table.sweep == sweep, table.reason == Reason.OUT_OF_MEMORY.value
         )
         return {row.number for row in self._rows(statement)}
+
+    def ended_attempts(self, sweep: str) -> list[EndedAttempt]:
+        """Return what attempts say of their hosts, by trial and attempt.
+
+        Those from before failed trials were last taken up again do not count: something was mended then.
+        """
+        table, events = schema.attempts.c, schema.events.c
+        mended = sa.select(sa.func.max(events.at)).where(
+            events.sweep == sweep, events.kind == EventKind.REOPENED.value
+        )
+        columns = (table.number, table.host, table.state, table.reason, table.signature)
+        statement = (
+            sa.select(*columns)
+            .where(
+                table.sweep == sweep,
+                table.host != "",
+                table.ended_at > sa.func.coalesce(mended.scalar_subquery(), 0.0),
+            )
+            .order_by(table.number, table.attempt)
+        )
+        return [EndedAttempt(**row._mapping) for row in self._rows(statement)]  # noqa: SLF001
 
     def code_versions(self, sweep: str) -> dict[str, int]:
         """Return digest of the code -> how many trials' last attempts ran it, in the order of first use."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from airflows.trial import Event, Trial
 
@@ -74,11 +74,19 @@ class SweepRow:
 
 @dataclass(frozen=True, slots=True)
 class PointRow:
-    """One point: overrides by key, in the order of the file."""
+    """One point: overrides by key, in the order of the file.
+
+    Attributes:
+        digest: of the overrides, unique in the sweep; of a repeat, of its number and the other's.
+        memo: what an adaptive method keeps with it, as JSON.
+        same_as: the earlier point with these overrides, whose value it shares; it has no trials of its own.
+    """
 
     number: int
     overrides: dict[str, Any]
     digest: str
+    memo: str | None = None
+    same_as: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +154,15 @@ class Closing:
     reason: str | None = None
     message: str | None = None
     scores: Sequence[tuple[str, int, float]] = ()
+
+
+class StoredScore(NamedTuple):
+    """A value of a trial's curve, as a stopping rule needs it."""
+
+    number: int
+    metric: str
+    step: int
+    value: float
 
 
 @dataclass(frozen=True, slots=True)

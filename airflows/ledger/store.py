@@ -17,10 +17,17 @@ import sqlalchemy as sa
 from airflows.drivers import Owner
 from airflows.errors import LeaseHeldError, LeaseLostError
 from airflows.ledger import schema
-from airflows.ledger.changes import Prepared, insert_trials, write_changes, write_closings
+from airflows.ledger.changes import (
+    Prepared,
+    insert_trials,
+    write_changes,
+    write_closings,
+    write_scores,
+    write_stories,
+)
 from airflows.ledger.opening import translated
 from airflows.ledger.reads import Reads, no_sweep
-from airflows.ledger.records import Change, Closing, Lease, PointRow, SweepRow, SweepState, Wish
+from airflows.ledger.records import Change, Closing, Lease, PointRow, StoredScore, SweepRow, SweepState, Wish
 from airflows.times import to_iso
 from airflows.trial import Trial
 
@@ -64,11 +71,30 @@ class Ledger(Reads):
 
     def create_sweep(self, row: SweepRow) -> bool:
         """Insert a sweep; False when its id is there already (somebody else was first)."""
+        return self.restore_sweep(row, [], [], [])
+
+    def restore_sweep(
+        self,
+        row: SweepRow,
+        points: Sequence[PointRow],
+        trials: Sequence[Trial],
+        changes: Sequence[Change],
+    ) -> bool:
+        """Insert a sweep with all that became of it, in one transaction; False when its id is there already.
+
+        Args:
+            row: the sweep.
+            points: its first points.
+            trials: of these, as they stand.
+            changes: that led there, those of each trial in order.
+        """
         values = {field.name: getattr(row, field.name) for field in fields(SweepRow)}
         with translated(self._engine):
             try:
                 with self._engine.begin() as connection:
                     connection.execute(sa.insert(schema.sweeps).values(**values))
+                    _insert_points(connection, row.id, points)
+                    write_stories(connection, trials, changes)
             except sa.exc.IntegrityError:
                 if not self._rows(sa.select(schema.sweeps.c.id).where(schema.sweeps.c.id == row.id)):
                     raise
@@ -130,19 +156,7 @@ class Ledger(Reads):
         """
         with self._write() as connection:
             self._fence(connection, lease)
-            if points:
-                connection.execute(
-                    _INSERT_POINTS,
-                    [
-                        {
-                            "sweep": lease.sweep,
-                            "number": p.number,
-                            "overrides": json.dumps(p.overrides),
-                            "digest": p.digest,
-                        }
-                        for p in points
-                    ],
-                )
+            _insert_points(connection, lease.sweep, points)
             insert_trials(connection, trials)
             if progress:
                 _set(connection, lease.sweep, progress)
@@ -168,6 +182,17 @@ class Ledger(Reads):
             write_closings(connection, lease.sweep, closings)
             if sweep:
                 _set(connection, lease.sweep, sweep)
+
+    def add_scores(self, lease: Lease, scores: Sequence[StoredScore]) -> None:
+        """Write values of curves; one that is there already stays as it was first read.
+
+        Raises:
+            LeaseLostError: the lease is another driver's now.
+        """
+        if scores:
+            with self._write() as connection:
+                self._fence(connection, lease)
+                write_scores(connection, lease.sweep, scores)
 
     # Leases
 
@@ -250,6 +275,23 @@ class Ledger(Reads):
 
 def _set(connection: sa.Connection, sweep: str, values: Mapping[str, Any]) -> None:
     connection.execute(sa.update(schema.sweeps).where(schema.sweeps.c.id == sweep).values(**values))
+
+
+def _insert_points(connection: sa.Connection, sweep: str, points: Sequence[PointRow]) -> None:
+    if not points:
+        return
+    rows = [
+        {
+            "sweep": sweep,
+            "number": p.number,
+            "overrides": json.dumps(p.overrides),
+            "digest": p.digest,
+            "memo": p.memo,
+            "same_as": p.same_as,
+        }
+        for p in points
+    ]
+    connection.execute(_INSERT_POINTS, rows)
 
 
 def _synchronous_full(connection: Any, _record: Any, _proxy: Any) -> None:

@@ -127,7 +127,7 @@ class Draws:
         if method == "sobol" and find_spec("scipy") is None:
             message = "search.method sobol needs scipy, which is not installed."
             raise MissingExtraError(message, hint="Run: pip install 'airflows[stats]'")
-        counted = [_counted_off(axis.domain) for axis in space.axes]
+        counted = [counted_off(axis.domain) for axis in space.axes]
         if any(isinstance(domain, Interval) for domain in counted):
             return cls(space, method, seed, None)
         axes = tuple(replace(axis, domain=domain) for axis, domain in zip(space.axes, counted, strict=True))
@@ -196,7 +196,8 @@ class Draws:
         return {key: value for at in sorted(chosen) for key, value in chosen[at].items()}
 
 
-def _counted_off(domain: Any) -> Any:
+def counted_off(domain: Any) -> Any:
+    """Return a domain, whole numbers between two bounds as steps of one."""
     if isinstance(domain, Interval) and domain.is_whole:
         low, high = int(domain.low), int(domain.high)
         counted = Steps.of(low, Fraction(1), high - low + 1, is_whole=True)

@@ -42,6 +42,7 @@ class Script:
         word: the scheduler's word.
         lines: its log.
         queued: how long it waits before it runs.
+        host: where it runs.
     """
 
     seconds: float = 1.0
@@ -49,6 +50,7 @@ class Script:
     word: str = ""
     lines: Sequence[str] = ()
     queued: float = 0.0
+    host: str = "fake"
 
 
 @dataclass(slots=True)
@@ -69,14 +71,14 @@ class FakeRun:
         if now < starts:
             return Observation(Phase.QUEUED)
         if now < ends:
-            return Observation(Phase.RUNNING, started_at=starts, host="fake")
+            return Observation(Phase.RUNNING, started_at=starts, host=self.script.host)
         return Observation(
             Phase.ENDED,
             self.script.exit_code,
             self.script.word,
             started_at=starts,
             ended_at=ends,
-            host="fake",
+            host=self.script.host,
         )
 
 

@@ -20,6 +20,7 @@ from typing import Any
 from airflows.tracking.contract import NoTracker, Tracker
 from airflows.tracking.loading import load
 from airflows.tracking.records import EndedRun, OpenedSweep, Reading, SweepEnd, SweepRun, TrialRun
+from airflows.tracking.runs import FoundRun
 from airflows.tracking.service import ServiceTracker
 from airflows.tracking.tracker import MlflowTracker
 from airflows.tracking.trouble import RunsMissingError, TrackingRefusedError, asking
@@ -28,6 +29,7 @@ from airflows.tracking.uris import OFF, choose_uri, embedded_uri, is_sqlite, sho
 __all__ = [
     "OFF",
     "EndedRun",
+    "FoundRun",
     "MlflowTracker",
     "NoTracker",
     "OpenedSweep",

@@ -75,6 +75,12 @@ class ClientRuns:
             raise TrackingRefusedError(message, hint="Restore it, or name another as tracking.experiment.")
         return str(found.experiment_id)
 
+    def known_experiment(self, name: str) -> str:
+        """Return the id of the experiment of this name, empty for none; nothing is made."""
+        with asking(self._uri):
+            found = self._client.get_experiment_by_name(name)
+        return "" if found is None or found.lifecycle_stage != "active" else str(found.experiment_id)
+
     def create(self, experiment_id: str, runs: Sequence[NewRun]) -> list[str]:
         """Make runs, status RUNNING; return their ids in order."""
         return list(self._each(lambda run: self._create(experiment_id, run), runs))
@@ -134,7 +140,7 @@ class ClientRuns:
         """Yield the active runs that have all these tags, in pages."""
         wanted = " and ".join(f"tags.`{key}` = '{value}'" for key, value in tags.items())
         for run in self._search(experiment_id, wanted):
-            yield FoundRun(run.info.run_id, run.data.tags)
+            yield FoundRun(run.info.run_id, run.data.tags, run.info.status, run.info.start_time or 0)
 
     def delete(self, run_ids: Sequence[str]) -> None:
         """Delete runs, as MLflow does it."""

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from airflows.scores import Measured
+from airflows.scores import Measured, MetricPoint
 from airflows.tracking.records import EndedRun, OpenedSweep, Reading, SweepEnd, SweepRun, TrialRun
+from airflows.tracking.runs import FoundRun
 from airflows.tracking.uris import OFF
 
 
@@ -65,6 +66,12 @@ class Tracker(Protocol):
     def read(self, run_ids: Sequence[str], objective: Measured) -> Mapping[str, Reading]:
         """Return what MLflow knows of runs, by run id; runs that it does not have are not in the answer."""
 
+    def latest(self, run_ids: Sequence[str]) -> Mapping[str, Mapping[str, MetricPoint]]:
+        """Return the latest value of each metric of runs, by run id, in one call for all."""
+
+    def curve(self, run_ids: Sequence[str], metric: str) -> Iterator[tuple[str, Sequence[MetricPoint]]]:
+        """Yield (run id, all values of a metric in any order), for each of these runs."""
+
     def close(self, ended: Sequence[EndedRun]) -> None:
         """End runs: status, time and tags. Many at once are cheaper than one by one."""
 
@@ -77,6 +84,12 @@ class Tracker(Protocol):
         Raises:
             RunsMissingError: it does not, with the counts.
         """
+
+    def known_sweeps(self, experiment: str) -> tuple[str, Sequence[FoundRun]]:
+        """Return an experiment's id, empty when there is none, and the parent runs of all sweeps in it."""
+
+    def known_trials(self) -> Sequence[FoundRun]:
+        """Return the runs of the sweep's trials, those that no ledger knows included."""
 
     def close_sweep(self, end: SweepEnd) -> tuple[str, ...]:
         """Delete runs the ledger does not know, store the artifacts, end the parent run.
@@ -122,6 +135,14 @@ class NoTracker:
         """Know nothing."""
         return {}
 
+    def latest(self, run_ids: Sequence[str]) -> Mapping[str, Mapping[str, MetricPoint]]:
+        """Know nothing."""
+        return {}
+
+    def curve(self, run_ids: Sequence[str], metric: str) -> Iterator[tuple[str, Sequence[MetricPoint]]]:
+        """Know nothing."""
+        return iter(())
+
     def close(self, ended: Sequence[EndedRun]) -> None:
         """Do nothing."""
 
@@ -131,6 +152,14 @@ class NoTracker:
 
     def verify(self, run_ids: Collection[str]) -> None:
         """Return: nothing is expected."""
+
+    def known_sweeps(self, experiment: str) -> tuple[str, Sequence[FoundRun]]:
+        """Know nothing."""
+        return "", ()
+
+    def known_trials(self) -> Sequence[FoundRun]:
+        """Know nothing."""
+        return ()
 
     def close_sweep(self, end: SweepEnd) -> tuple[str, ...]:
         """Do nothing."""

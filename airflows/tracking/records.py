@@ -19,6 +19,8 @@ class SweepRun:
         source: sweep.yaml as effective, kept as an artifact.
         tags: the file's `tracking.tags`, set on the parent and on every trial.
         owner: what tells this ledger's runs from those of another ledger with the same sweep.
+        definition: digest of what makes the sweep's points what they are.
+        instance: what tells it from other sweeps of that definition.
     """
 
     sweep: str
@@ -26,6 +28,8 @@ class SweepRun:
     source: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)
     owner: str = ""
+    definition: str = ""
+    instance: str = ""
 
 
 @dataclass(frozen=True, slots=True)

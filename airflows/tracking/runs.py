@@ -38,10 +38,19 @@ class RunEnd:
 
 @dataclass(frozen=True, slots=True)
 class FoundRun:
-    """An active run with its tags."""
+    """An active run with its tags.
+
+    Attributes:
+        run_id: its id.
+        tags: all of them.
+        status: in MLflow's word, such as RUNNING or FINISHED.
+        start_ms: milliseconds since the epoch, UTC.
+    """
 
     run_id: str
     tags: Mapping[str, str]
+    status: str = ""
+    start_ms: int = 0
 
 
 class Runs(Protocol):
@@ -52,6 +61,9 @@ class Runs(Protocol):
 
     def experiment(self, name: str) -> str:
         """Return the id of the experiment of this name, made when there is none."""
+
+    def known_experiment(self, name: str) -> str:
+        """Return the id of the experiment of this name, empty for none; nothing is made."""
 
     def create(self, experiment_id: str, runs: Sequence[NewRun]) -> list[str]:
         """Make runs, status RUNNING; return their ids in order."""

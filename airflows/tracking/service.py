@@ -5,7 +5,7 @@ A trial owns all of them. Its curve is theirs joined by step, the later attempt'
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -45,6 +45,24 @@ class ServiceTracker(MlflowTracker):
         if known:
             readings |= self._joined(known, objective)
         return readings
+
+    def latest(self, run_ids: Sequence[str]) -> Mapping[str, Mapping[str, MetricPoint]]:
+        """Return the latest value of each metric of trials, by the run of their newest attempt."""
+        chains = {run_id: self._chain(run_id) for run_id in run_ids}
+        found = super().latest(sorted({run_id for chain in chains.values() for run_id in chain}))
+        joined: dict[str, dict[str, MetricPoint]] = {}
+        for run_id, chain in chains.items():
+            for each in chain:
+                joined[run_id] = joined.get(run_id, {}) | dict(found.get(each, {}))
+        return joined
+
+    def curve(self, run_ids: Sequence[str], metric: str) -> Iterator[tuple[str, Sequence[MetricPoint]]]:
+        """Yield all values of a metric for each of these trials, by the run of their newest attempt."""
+        chains = {run_id: self._chain(run_id) for run_id in run_ids}
+        every = sorted({run_id for chain in chains.values() for run_id in chain})
+        found = dict(super().curve(every, metric))
+        for run_id, chain in chains.items():
+            yield run_id, joined_curve(chain, found)
 
     def close(self, ended: Sequence[EndedRun]) -> None:
         """Write how trials ended that did not simply succeed: of those MLflow itself says FINISHED."""

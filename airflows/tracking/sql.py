@@ -91,6 +91,12 @@ class SqlRuns:
             raise TrackingRefusedError(message, hint="Restore it, or name another as tracking.experiment.")
         return str(found.experiment_id)
 
+    def known_experiment(self, name: str) -> str:
+        """Return the id of the experiment of this name, empty for none; nothing is made."""
+        with asking(self._uri):
+            found = self._experiment_named(name)
+        return "" if found is None or found.lifecycle_stage != "active" else str(found.experiment_id)
+
     def create(self, experiment_id: str, runs: Sequence[NewRun]) -> list[str]:
         """Make runs in one transaction, status RUNNING; return their ids in order."""
         if not runs:
@@ -176,10 +182,12 @@ class SqlRuns:
         while page := self._page(int(experiment_id), tags, after):
             with asking(self._uri), self.engine.connect() as connection:
                 rows = connection.execute(sa.select(_tags).where(_tags.c.run_uuid.in_(page))).all()
+                stands = connection.execute(_STANDS, {"ids": page}).all()
             by_run: dict[str, dict[str, str]] = {run_id: {} for run_id in page}
             for row in rows:
                 by_run[row.run_uuid][row.key] = row.value
-            yield from (FoundRun(run_id, found) for run_id, found in by_run.items())
+            known = {run_id: (status, start_ms or 0) for run_id, status, start_ms in stands}
+            yield from (FoundRun(run_id, tags, *known[run_id]) for run_id, tags in by_run.items())
             after = page[-1]
 
     def delete(self, run_ids: Sequence[str]) -> None:
@@ -313,6 +321,7 @@ def _point(step: int, value: float, at_ms: int, is_nan: bool) -> MetricPoint:
 _is_active = _runs.c.lifecycle_stage == "active"
 _ids: sa.BindParameter[list[str]] = sa.bindparam("ids", expanding=True)
 _ACTIVE = sa.select(_runs.c.run_uuid).where(_runs.c.run_uuid.in_(_ids), _is_active)
+_STANDS = sa.select(_runs.c.run_uuid, _runs.c.status, _runs.c.start_time).where(_runs.c.run_uuid.in_(_ids))
 _END = (
     sa.update(_runs)
     .where(_runs.c.run_uuid == sa.bindparam("id"))

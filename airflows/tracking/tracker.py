@@ -57,9 +57,10 @@ class MlflowTracker:
         if found:
             self._runs.reopen([found])
         else:
-            new = NewRun(
-                sweep.sweep, self._now_ms(), {**sweep.tags, **tags, "mlflow.source.name": "airflows"}
-            )
+            which = {"airflows.definition": sweep.definition, "airflows.instance": sweep.instance}
+            which = {key: value for key, value in which.items() if value}
+            all_tags = {**sweep.tags, **tags, **which, "mlflow.source.name": "airflows"}
+            new = NewRun(sweep.sweep, self._now_ms(), all_tags)
             (found,) = self._runs.create(experiment_id, [new])
         self._opened = OpenedSweep(experiment_id, found)
         if sweep.source:
@@ -115,6 +116,14 @@ class MlflowTracker:
             for run_id, metrics in found.items()
         }
 
+    def latest(self, run_ids: Sequence[str]) -> Mapping[str, Mapping[str, MetricPoint]]:
+        """Return the latest value of each metric of runs, by run id."""
+        return self._runs.latest(self._at.experiment_id, run_ids)
+
+    def curve(self, run_ids: Sequence[str], metric: str) -> Iterator[tuple[str, Sequence[MetricPoint]]]:
+        """Yield all values of a metric for each of these runs."""
+        return self._runs.histories(run_ids, metric)
+
     def close(self, ended: Sequence[EndedRun]) -> None:
         """End runs: status, time and tags."""
         self._runs.end([self._end(run) for run in ended])
@@ -134,6 +143,17 @@ class MlflowTracker:
             )
             hint = "Deleted runs can be restored in MLflow; it may also be another store than the sweep's."
             raise RunsMissingError(message, expected=len(expected), found=found, hint=hint)
+
+    def known_sweeps(self, experiment: str) -> tuple[str, Sequence[FoundRun]]:
+        """Return an experiment's id and the parent runs of all sweeps in it; see `Tracker`."""
+        experiment_id = self._runs.known_experiment(experiment)
+        if not experiment_id:
+            return "", ()
+        return experiment_id, list(self._runs.find(experiment_id, {"airflows.role": _SWEEP_ROLE}))
+
+    def known_trials(self) -> Sequence[FoundRun]:
+        """Return the runs of the sweep's trials; see `Tracker`."""
+        return list(self._trial_runs())
 
     def close_sweep(self, end: SweepEnd) -> tuple[str, ...]:
         """Delete orphans, store the artifacts, end the parent run; see `Tracker`."""

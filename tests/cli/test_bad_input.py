@@ -85,9 +85,14 @@ FILES = {
         sweep_with(space={"compute.num_accelerators": [8, 3], "compute.accelerator_type": ["GPU_8xH100"]}),
         ["num_accelerators", "3"],
     ),
-    "not yet": (
-        sweep_with(search={"method": "tpe", "trials": 3}, objective={"metric": "a", "goal": "min"}),
-        ["yet"],
+    "not yet": (sweep_with(pack=2), ["yet"]),
+    "text for a method that knows numbers": (
+        sweep_with(
+            space={"parameters.opt": ["sgd", "adam"]},
+            search={"method": "cmaes", "trials": 3},
+            objective={"metric": "a", "goal": "min"},
+        ),
+        ["parameters.opt", "numbers only"],
     ),
     "an unknown backend": (sweep_with(backend="locl"), ["locl", "local"]),
     "an unknown option of a backend": (sweep_with(backend={"type": "local", "slotz": 3}), ["slotz", "slots"]),
@@ -112,7 +117,7 @@ def test_a_wrong_file_is_refused_before_anything_is_written(cli, make, words):
         (["--override", "compute.num_accelerators=[1"], "compute.num_accelerators"),
         (["--set", "limts.concurrent=2"], "limits"),
         (["--set", "limits.concurrent=none"], "limits.concurrent"),
-        (["--backend", "kubernetes"], "kubernetes"),
+        (["--backend", "burst"], "burst"),
     ],
 )
 def test_a_wrong_option_is_refused_before_anything_is_written(cli, words, expected):

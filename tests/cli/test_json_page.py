@@ -66,7 +66,9 @@ def abbreviation(name: str) -> dict[str, Any]:
 TRIAL, GROUP = abbreviation("T"), abbreviation("G")
 WINNER = GROUP | parsed('{"trial", "mlflow_run_id", "changed"}')
 CAUSE = abbreviation("C")
-SHORT = {"T": TRIAL, "G": GROUP, "W": WINNER, "W or null": WINNER, "C": CAUSE}
+HOST = abbreviation("H")
+SHORT = {"T": TRIAL, "G": GROUP, "W": WINNER, "W or null": WINNER, "C": CAUSE, "H": HOST}
+SHORT["V"] = abbreviation("V")
 COUNTS = abbreviation("`trials`")
 
 
@@ -116,7 +118,7 @@ DOCUMENTS = {
     "get": (["get", "lr"], LIST | row("`get SWEEP`")[0]),
     "get trial": (["get", "lr/3"], TRIAL | row("`get SWEEP/12`")[0]),
     "results": (["results", "lr"], row("`results`")[0]),
-    "best": (["best", "lr"], WINNER),
+    "best": (["best", "lr"], WINNER | row("`best`")[0]),
     "cancel": (["cancel", "lr", "lr/0", "nope"], row("`cancel`")[0]),
     "validate": (["validate", "wrong.yaml", "train.yaml"], row("`validate`")[0]),
     "migrate": (["migrate", "job.sbatch", "--to", "made", "--force"], row("`migrate`")[0]),
@@ -124,7 +126,7 @@ DOCUMENTS = {
     "error": (["get", "nope"], row("an error")[0]),
 }
 # There is nothing of the kind in these examples.
-EMPTY = {"waiting", "remote", "unreachable"}
+EMPTY = {"waiting", "remote", "unreachable", "avoided"}
 SCRIPT = "#!/bin/bash\n#SBATCH --mail-type=END\n#SBATCH --cpus-per-task=2\nmodule load cuda\npython a.py\n"
 
 

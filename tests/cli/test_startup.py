@@ -51,9 +51,11 @@ def test_help_imports_neither_what_drives_sweeps_nor_what_reads_files(imported):
     assert len(modules) < 240
 
 
-def test_a_dry_run_imports_nothing_that_drives_sweeps(cli, imported):
+@pytest.mark.parametrize("search", [{}, {"method": "tpe", "trials": 20}])
+def test_a_dry_run_imports_nothing_that_drives_sweeps(cli, imported, search):
     objective = {"metric": "loss", "goal": "minimize"}
-    cli.sweep_file(replicates={"key": "parameters.seed", "values": [0, 1]}, objective=objective)
+    replicates = {"key": "parameters.seed", "values": [0, 1]}
+    cli.sweep_file(replicates=replicates, objective=objective, search=search)
 
     modules = imported("sweep", "sweep.yaml", "--dry-run")
 

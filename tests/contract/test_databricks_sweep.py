@@ -7,7 +7,7 @@ import pytest
 
 from airflows.backends.databricks import DatabricksBackend, DatabricksSettings
 from airflows.engine.drive import Drive
-from airflows.engine.results import gather
+from airflows.engine.results import exit_status, gather
 from airflows.engine.site import Site, open_site
 from airflows.engine.start import begin, require_backend
 from airflows.errors import SpecError
@@ -258,3 +258,49 @@ def test_another_mlflow_than_the_workspace_s_is_refused(home, workspace):
 
     with pytest.raises(SpecError, match=r"tracking\.uri: runs on databricks log to the MLflow"):
         open_site(sweep_from_mapping({**mapping, "include": [{}]}, directory=home), home)
+
+
+IMPORT_ERROR = [
+    "Traceback (most recent call last):",
+    '  File "/Workspace/Users/kim@example.com/train.py", line 1, in <module>',
+    "ModuleNotFoundError: No module named 'torchx'",
+]
+
+
+def test_identical_failures_end_the_sweep_early(workspace, drive):
+    """O19."""
+    workspace.outcome(
+        {"queue_s": 1.0, "run_s": 1.0, "result": "FAILED", "exit_code": 1, "logs": IMPORT_ERROR}
+    )
+
+    row, results, trials = drive(count=100, limits={"concurrent": 4})
+
+    assert row.state is SweepState.FAILED
+    assert exit_status(results) == 1
+    assert len(workspace.runs) < 8
+    assert row.message.count("No module named") == 1
+    assert "trials to fail all ended alike" in row.message
+    assert sum(trial.state.value == "failed" for trial in trials) == len(workspace.runs)
+
+
+def test_the_class_of_a_failure_decides_about_the_next_attempt(workspace, drive):
+    """O20: memory, preemption, an error of the program, and a machine that went away."""
+    memory = ["[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."]
+    plan = {"queue_s": 1.0, "run_s": 2.0, "result": "FAILED"}
+    workspace.outcome({**plan, "exit_code": 137, "logs": memory}, token="*-0000-*")
+    workspace.outcome({**plan, "result": "SKIPPED"}, token="*-0001-a0")
+    workspace.outcome({**plan, "exit_code": 1, "logs": IMPORT_ERROR}, token="*-0002-*")
+    workspace.outcome({**plan, "result": "INTERNAL_ERROR"}, token="*-0003-a0")
+    retry = {"wait": "1s", "max": 3}
+
+    row, _, trials = drive(count=4, retry=retry, limits={"identical_failures": 0})
+
+    assert row.state is SweepState.FAILED
+    ends = {trial.number: (trial.state.value, trial.attempt, trial.reason.value) for trial in trials}
+    assert ends[0] == ("failed", 0, "out_of_memory")
+    assert ends[2] == ("failed", 1, "error")
+    assert [ends[number][:2] for number in (1, 3)] == [("succeeded", 1)] * 2
+    assert [trials[number].errors for number in (1, 3)] == [0, 0]
+    assert trials[0].message.startswith("It ran out of memory. torch.OutOfMemoryError: CUDA out of memory.")
+    assert "not tried again: the same error twice without progress" in trials[2].message
+    assert not any("\n" in trial.message for trial in trials)

@@ -6,7 +6,7 @@ import pytest
 import sqlalchemy as sa
 
 from airflows.errors import LedgerError, NotFoundError, SpecError
-from airflows.ledger import Closing, PointRow, SweepState, Wish
+from airflows.ledger import Closing, PointRow, StoredScore, SweepState, Wish
 from airflows.trial import EventKind, Reason, State, Trial
 
 NOW = 1_700_000_000.0
@@ -239,9 +239,7 @@ def test_thousands_can_be_cancelled_at_once(book):
 
 def test_a_value_is_written_into_a_final_trial(book):
     ran = book.move(book.run(book.open()[0]), EventKind.SUCCEEDED)
-    book.ledger.apply(
-        book.lease, [], [Closing(0, 0.25, 2**40, scores=[("loss", 3, 0.5), ("loss", 4, float("nan"))])]
-    )
+    book.ledger.apply(book.lease, [], [Closing(0, 0.25, 2**40, scores=[("loss", -1, float("nan"))])])
 
     assert book.one(0) == replace(ran, closed=True, value=0.25, value_step=2**40)
     scores = book.ledger.constraint_scores(book.lease.sweep, ["loss"])
@@ -257,6 +255,22 @@ def test_closing_twice_changes_nothing(book):
     book.ledger.apply(book.lease, [], [closing])
 
     assert book.everything() == before
+    assert book.ledger.constraint_scores(book.lease.sweep, ["loss"]) == {0: {"loss": 0.5}}
+
+
+def test_values_of_a_curve_stay_as_they_were_first_read(book):
+    trial = book.move(book.run(book.open()[0]), EventKind.SUCCEEDED)
+    book.ledger.add_scores(book.lease, [StoredScore(0, "loss", 3, 0.5), StoredScore(0, "loss", 9, float("nan"))])
+    book.ledger.add_scores(book.lease, [StoredScore(0, "loss", 3, 0.7), StoredScore(1, "loss", 3, 0.25)])
+    book.ledger.apply(book.lease, [], [Closing(trial.number, 0.25, 4, scores=[("loss", -1, 0.5)])])
+
+    found = book.ledger.curve_scores(book.lease.sweep, "loss")
+    assert [(row.number, row.step, repr(row.value)) for row in found] == [
+        (0, 3, "0.5"),
+        (0, 9, "nan"),
+        (1, 3, "0.25"),
+    ]
+    assert book.ledger.curve_scores(book.lease.sweep, "other") == []
     assert book.ledger.constraint_scores(book.lease.sweep, ["loss"]) == {0: {"loss": 0.5}}
 
 

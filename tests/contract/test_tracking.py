@@ -318,6 +318,22 @@ def test_the_latest_value_is_read_with_its_step(place, sweep):
     assert list(readings[ids[1]].logged) == ["other"]
 
 
+def test_curves_of_running_trials_are_read_in_one_call_for_all(place, sweep):
+    tracker, _ = place.start(sweep)
+    ids = tracker.create_runs([trial(0), trial(1), trial(2)], uncertain=False)
+    log(place, ids[0], "loss", 0.5, float("nan"))
+    log(place, ids[1], "loss", 0.3)
+    log(place, ids[1], "other", 1.0, 2.0)
+    latest = tracker.latest(list(ids.values()))
+    curves = dict(tracker.curve([ids[0], ids[1]], "loss"))
+
+    assert {name: point.step for name, point in latest[ids[1]].items()} == {"loss": 1, "other": 2}
+    assert math.isnan(latest[ids[0]]["loss"].value)
+    assert latest[ids[2]] == {}
+    assert [(point.step, repr(point.value)) for point in curves[ids[0]]] == [(1, "0.5"), (2, "nan")]
+    assert [(point.step, point.value) for point in curves[ids[1]]] == [(1, 0.3)]
+
+
 def test_each_take_reads_what_it_says(place, sweep):
     """Case O15."""
     tracker, _ = place.start(sweep)
@@ -499,3 +515,28 @@ def test_a_thousand_runs_are_counted_over_all_pages(place, sweep, tmp_path):
 def test_checking_is_quiet_when_the_store_answers(place):
     assert place.open().check() is None
     assert not place.open().is_off
+
+
+def test_what_mlflow_knows_of_a_lost_sweep_is_told(place):
+    tracker, opened = place.start(owner="mine", definition="d" * 64, instance="nightly")
+    ids = tracker.create_runs([TrialRun(7, "digits-0007", {}, {}, 3, 1)], uncertain=False)
+    tracker.close([EndedRun(ids[7], State.FAILED, Reason.ERROR, 2, "no luck")])
+
+    reader = place.open()
+    experiment_id, parents = reader.known_sweeps("digits")
+    reader.attach(SweepRun("digits-7f3a9c", "digits", owner="mine"), opened)
+    (trial,) = reader.known_trials()
+
+    assert experiment_id == opened.experiment_id
+    (parent,) = [run for run in parents if run.run_id == opened.parent_run_id]
+    assert (parent.status, parent.start_ms > 0) == ("RUNNING", True)
+    wanted = {"airflows.definition": "d" * 64, "airflows.instance": "nightly", "airflows.owner": "mine"}
+    assert wanted.items() <= dict(parent.tags).items()
+    assert (trial.run_id, trial.status) == (ids[7], "FAILED")
+    told = {"trial": "7", "point": "3", "replicate": "1", "state": "failed", "reason": "error", "attempt": "2"}
+    assert {f"airflows.{key}": value for key, value in told.items()}.items() <= dict(trial.tags).items()
+
+
+def test_an_experiment_that_is_not_there_is_not_made_by_asking(place):
+    assert place.open().known_sweeps("never-made") == ("", ())
+    assert place.client.get_experiment_by_name("never-made") is None

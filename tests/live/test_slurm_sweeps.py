@@ -40,6 +40,14 @@ if [ "$AIRFLOWS_ATTEMPT" = 0 ]; then
 fi
 [ "$AIRFLOWS_RESUME_FROM" = "$AIRFLOWS_CHECKPOINT_DIR/checkpoint-1" ]
 """
+# The parent of the command is the batch shell.
+ENDS = f"""\
+case $AIRFLOWS_TRIAL in
+  0) ulimit -v 300000; exec "{sys.executable}" -c 'bytearray(400_000_000)' ;;
+  1) exec "{sys.executable}" -c 'raise ValueError("bad fold")' ;;
+  2) [ "$AIRFLOWS_ATTEMPT" = 1 ] || {{ kill -KILL $PPID; exit 1; }} ;;
+esac
+"""
 COUNTS = 'echo "$AIRFLOWS_TRIAL.$AIRFLOWS_ATTEMPT" >>"$RUNS"; '
 
 
@@ -184,6 +192,51 @@ def test_a_trial_past_its_time_limit_may_save_and_resumes_from_its_checkpoint(sw
     assert (code, document["state"]) == (0, "succeeded")
     assert (first.reason, second.state) == ("timed_out", "succeeded")
     assert "told to save" in sweeping.log(0, 0)
+
+
+def test_the_class_of_a_real_end_decides_about_the_next_attempt(sweeping):
+    sweeping.write(ENDS, 4)
+
+    code, document = sweeping.drive()
+
+    made = [(one.number, one.attempt, one.reason, one.exit_code) for one in sweeping.attempts()]
+    assert (code, document["trials"]["failed"], document["trials"]["succeeded"]) == (1, 2, 2)
+    assert made == [
+        (0, 0, "out_of_memory", 1),
+        (1, 0, "error", 1),
+        (1, 1, "error", 1),
+        (2, 0, "error", 137),
+        (2, 1, "", 0),
+        (3, 0, "", 0),
+    ]
+    assert "MemoryError; not retried unchanged" in sweeping.ask("get", "live/0").stdout
+    assert "not tried again: the same error twice without progress" in sweeping.ask("get", "live/1").stdout
+    assert "its batch shell was killed" in sweeping.ask("get", "live/2").stdout
+
+
+def test_a_node_on_which_trials_keep_failing_is_avoided_by_whoever_drives(sweeping, slurm):
+    broken = '[ "$SLURMD_NODENAME" != n3 ] || { sleep 0.7; echo "RuntimeError: no driver"; exit 1; }'
+    sweeping.write(f"{COUNTS} {broken}; sleep 0.4", 30, backend={"cpus": 8, "extra": ["--exclude=n4"]})
+    process = sweeping.start()
+    # What waits in the queue already is kept from it, too; what a person excludes stays excluded.
+    sweeping.until(lambda: "ExcNodeList=n[3-4]" in slurm.run("scontrol", "show", "job", "-o"))
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+
+    code, document = sweeping.drive()
+
+    assert (code, document["state"]) == (0, "succeeded")
+    made = sweeping.attempts()
+    on_it = [attempt for attempt in made if attempt.host == "n3"]
+    assert {attempt.reason for attempt in on_it} == {"error"}
+    assert 3 <= len(on_it) <= 12
+    again = max(sweeping.home.glob("batches/*/*/script.sh"), key=lambda path: path.stat().st_mtime)
+    assert "#SBATCH --exclude=n4,n3\n" in again.read_text()
+    assert "avoided host n3: " in sweeping.ask("get", "live").stdout
+    last = max((attempt for attempt in made if attempt.attempt), key=lambda attempt: attempt.claimed_at)
+    story = sweeping.ask("get", f"live/{last.number}").stdout
+    assert "not on n3, where trials keep failing" in story
+    assert story.count("running on n3") == len([one for one in on_it if one.number == last.number])
 
 
 def test_a_run_cancelled_outside_is_seen_as_cancelled(sweeping, slurm):

@@ -1,6 +1,6 @@
 import pytest
 
-from airflows.cli import render
+from airflows.cli import ranked, render
 from airflows.cli.terminal import Style
 
 PLAIN = Style()
@@ -29,6 +29,7 @@ def group(rank: int, value: float, **changes) -> dict:
         "feasible": True,
         "separable_from_winner": None,
         "p": None,
+        "p_adjusted": changes.get("p"),
         "steps": [5],
         "stopped_early": False,
         "note": "",
@@ -36,17 +37,21 @@ def group(rank: int, value: float, **changes) -> dict:
     }
 
 
-def results(*ranked: dict, unranked=(), **changes) -> dict:
-    winner = {**ranked[0], "trial": "lr-7f3a9c/1", "mlflow_run_id": "r"} if ranked else None
+def results(*groups: dict, unranked=(), **changes) -> dict:
+    winner = {**groups[0], "trial": "lr-7f3a9c/1", "mlflow_run_id": "r"} if groups else None
     return {
         "sweep": "lr-7f3a9c",
         "objective": {"metric": "acc", "goal": "maximize", "take": "last"},
+        "objectives": None,
         "complete": True,
         "winner": winner,
-        "ranked": list(ranked),
+        "ranked": list(groups),
         "unranked": [{"trial": f"lr-7f3a9c/{n}", "number": n, "reason": why} for n, why in unranked],
         "pareto": None,
+        "verdict": None,
+        "importance": None,
         "causes": [],
+        "avoided": [],
         "code": [],
         **changes,
     }
@@ -60,6 +65,7 @@ def sweep(**changes) -> dict:
         "trials": COUNTS,
         "best": 0.5,
         "objective": None,
+        "objectives": None,
         "started_at": "2026-01-31T08:00:00Z",
         "ended_at": None,
         "backend": "local",
@@ -73,6 +79,7 @@ def sweep(**changes) -> dict:
         "parent_run_id": None,
         "root": "/home",
         "causes": [],
+        "avoided": [],
         **changes,
     }
 
@@ -83,27 +90,30 @@ def test_counts_name_only_what_there_is():
 
 
 def test_without_replicates_the_table_has_no_statistics():
-    header = render.results_lines(results(group(1, 0.9), group(2, 0.8)), PLAIN)[2]
+    header = ranked.results_lines(results(group(1, 0.9), group(2, 0.8)), PLAIN)[2]
     assert header.split() == ["RANK", "lr", "acc", "STEP", "TRIALS"]
 
 
 def test_with_replicates_the_table_says_what_is_noise():
-    ranked = [group(1, 0.9, n=3, sd=0.01), group(2, 0.8, n=3, sd=0.02, p=0.3, separable_from_winner=False)]
-    told = "\n".join(render.results_lines(results(*ranked), PLAIN))
+    groups = [
+        group(1, 0.9, n=3, sd=0.01, ci95=[0.875, 0.925]),
+        group(2, 0.8, n=3, sd=0.02, p=0.3, separable_from_winner=False),
+    ]
+    told = "\n".join(ranked.results_lines(results(*groups), PLAIN))
     assert "within noise, p=0.3" in told
     assert "the runner-up (0.8) is within noise: p = 0.3" in told
-    assert "(mean 0.9 of 3, sd 0.01)" in told
+    assert "(mean 0.9 of 3, sd 0.01, 95 % interval 0.875 to 0.925)" in told
 
 
 def test_a_broken_constraint_is_a_note():
     told = "\n".join(
-        render.results_lines(results(group(1, 0.9, feasible=False, note="latency broken")), PLAIN)
+        ranked.results_lines(results(group(1, 0.9, feasible=False, note="latency broken")), PLAIN)
     )
     assert "latency broken" in told
 
 
 def test_equal_reasons_for_not_being_ranked_are_one_line():
-    told = render.results_lines(
+    told = ranked.results_lines(
         results(group(1, 0.9), unranked=[(n, "cancelled") for n in range(20, 40)]), PLAIN
     )
     (line,) = [line for line in told if "cancelled" in line]
@@ -112,15 +122,15 @@ def test_equal_reasons_for_not_being_ranked_are_one_line():
 
 
 def test_without_a_winner_that_is_said():
-    assert render.results_lines(results(), PLAIN)[-1] == "There is no winner."
+    assert ranked.results_lines(results(), PLAIN)[-1] == "There is no winner."
 
 
 def test_without_an_objective_nothing_is_ranked():
-    assert "no objective" in render.results_lines(results(objective=None), PLAIN)[0]
+    assert "no objective" in ranked.results_lines(results(objective=None), PLAIN)[0]
 
 
 def test_an_unfinished_sweep_is_marked():
-    assert "not finished yet" in render.results_lines(results(group(1, 0.9), complete=False), PLAIN)[0]
+    assert "not finished yet" in ranked.results_lines(results(group(1, 0.9), complete=False), PLAIN)[0]
 
 
 def test_a_sweep_that_nobody_drives_says_how_to_take_it_up():
@@ -203,3 +213,61 @@ def test_a_handle_is_shown_as_the_backends_own_commands_have_it(backend, handle,
 def test_take_is_said_in_words():
     assert render.take_text("best") == "best"
     assert render.take_text({"mean_of_last": 5, "at_step": None}) == "mean_of_last 5"
+
+
+def figures(metric: str, value: float) -> dict:
+    return {"metric": metric, "value": value, "mean": value, "sd": None, "n": 1, "ci95": None}
+
+
+def test_several_objectives_show_the_front_and_its_knee():
+    both = [
+        group(
+            rank,
+            loss,
+            objectives=[figures("loss", loss), figures("ms", ms)],
+            on_front=rank < 3,
+            is_knee=rank == 1,
+        )
+        for rank, loss, ms in [(1, 0.2, 5.0), (2, 0.1, 9.0), (3, 0.3, 9.5)]
+    ]
+    aims = [{"metric": metric, "goal": "minimize", "take": "last"} for metric in ("loss", "ms")]
+    document = results(*both, objective=aims[0], objectives=aims, winner=None, pareto=both[:2])
+    told = ranked.results_lines(document, PLAIN)
+    assert told[0].endswith("minimize loss (take last), minimize ms (take last)")
+    assert [line.split()[:2] for line in told[2:6]] == [
+        ["RANK", "FRONT"],
+        ["1", "knee"],
+        ["2", "yes"],
+        ["3", "0.3"],
+    ]
+    assert "knee    trial 1  lr=0.1" in told
+    assert "        loss 0.2, ms 5" in told
+    assert "        Each ran once, so chance has a part in who is on it." in told
+
+
+def test_what_is_to_be_told_of_a_winner_follows_it():
+    verdict = {"words": ["Two may be as good.", "  airflows resume lr --replicates 3"]}
+    told = ranked.results_lines(results(group(1, 0.9), group(2, 0.8), verdict=verdict), PLAIN)
+    assert told[-2:] == ["        Two may be as good.", "          airflows resume lr --replicates 3"]
+
+
+def test_importance_has_a_line_for_each_parameter():
+    parameters = [
+        {"key": "lr", "share": 0.75, "points": 30},
+        {"key": "momentum", "share": 0.25, "points": 12},
+    ]
+    importance = {"points": 30, "parameters": parameters, "why_not": None}
+    told = ranked.results_lines(results(group(1, 0.9), importance=importance), PLAIN)
+    assert "  lr         75.0%" in told
+    assert "  momentum   25.0%  (active in 12 of 30)" in told
+
+
+def test_where_the_median_ranks_another_mean_is_not_called_worse():
+    groups = [
+        group(1, 0.9, n=3, sd=0.01, ci95=[0.8, 1.0]),
+        group(2, 0.8, n=3, sd=0.02, p=0.01, separable_from_winner=True),
+    ]
+    objective = {"metric": "acc", "goal": "maximize", "take": "last", "across_replicates": "median"}
+    told = "\n".join(ranked.results_lines(results(*groups, objective=objective), PLAIN))
+    assert "different, p=0.01" in told
+    assert "is different beyond noise" in told

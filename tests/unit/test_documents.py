@@ -4,6 +4,7 @@ import math
 import pytest
 
 from airflows import documents
+from airflows.cli.lookup import has_overrides
 from airflows.drivers import Owner
 from airflows.engine.results import SweepResults
 from airflows.errors import SpecError
@@ -282,7 +283,7 @@ def test_results_name_unranked_trials_with_their_reasons():
     ],
 )
 def test_conditions_compare_values_not_spellings(overrides, where, holds):
-    assert documents.has_overrides(overrides, where) is holds
+    assert has_overrides(overrides, where) is holds
 
 
 # Errors

@@ -52,8 +52,9 @@ def test_the_same_failure_in_two_trials_has_one_signature(name):
 
 def test_different_failures_have_different_signatures():
     signatures = {name: verdict(name).signature for name in CASES}
-    # A fault handler adds words, but the end is the same.
-    del signatures["segfault-faulthandler"]
+    # A fault handler or a launcher adds words, but the end is the same.
+    for name in ("segfault-faulthandler", "srun-task", "mpi-abort-after-traceback", "torchrun-killed"):
+        del signatures[name]
 
     assert len(set(signatures.values())) == len(signatures)
 
@@ -208,6 +209,43 @@ def test_a_launchers_own_error_is_shown_when_there_is_no_other():
     line = "subprocess.CalledProcessError: Command '['python', 't.py']' returned non-zero exit status 1."
 
     assert last_error(["Traceback (most recent call last):", '  File "a.py", line 1', line]) == line
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        # What a task says may be lost when srun ends it: then the first that it names is the cause.
+        (["srun: error: n2: task 1: Exited with exit code 1", "srun: error: n1: task 0: Terminated"], "srun: error: n2: task 1: Exited with exit code 1"),
+        (["srun: error: n2: task 1: Exited with exit code 2", "ValueError: x", "slurmstepd: error: *** STEP 1.0 ON n1 CANCELLED AT 2026-11-30T15:41:49 ***"], "ValueError: x"),
+        # Of Open MPI 5, and of MPICH.
+        (["MPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD", "  Proc: [[61298,1],1]", "  Errorcode: 17", ""], "MPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD Proc: [[61298,1],1] Errorcode: 17"),
+        (["Abort(17) on node 1 (rank 1 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 17) - process 1"], "Abort(17) on node 1 (rank 1 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 17) - process 1"),
+        # The other ranks only say that one is gone.
+        (["[rank1]: ValueError: bad shard", "[rank0]: RuntimeError: [x.cc:5] Connection closed by peer. Check the logs of the remote worker."], "ValueError: bad shard"),
+        (["terminate called after throwing an instance of 'std::runtime_error'", "  what():  no shard 12"], "what():  no shard 12"),
+    ],
+)  # fmt: skip
+def test_a_launchers_echo_comes_second(lines, message):
+    assert classify(ended(1), lines).message == message
+
+
+def test_of_several_nodes_the_block_of_the_one_that_failed_first_counts():
+    other = [line.replace("rank1", "rank0") for line in tail("torchrun-one-rank")]
+    lines = [*other, *tail("torchrun-error-file")]
+
+    assert classify(ended(1), lines).message == "ValueError: shard 12 of the data is broken"
+
+
+def test_ranks_that_only_follow_are_not_blamed_where_the_first_was_killed():
+    assert "Connection" in "".join(tail("torchrun-killed"))
+    assert verdict("torchrun-killed").signature == verdict("killed").signature
+
+
+def test_a_block_of_torchrun_that_is_not_whole_does_no_harm():
+    whole = tail("torchrun-exit-code")
+    for length in range(len(whole)):
+        assert classify(ended(1), whole[:length]).message
+        assert classify(ended(1), whole[length:]).message
 
 
 # Signatures

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflows.ranking import Aim, Scored, pareto_front, rank
+from airflows.pareto import pareto_front
+from airflows.ranking import Aim, Scored, rank
 from airflows.scores import Take, is_sound
 from airflows.trial import Reason, State
 
@@ -229,6 +230,7 @@ def test_a_group_is_written_as_documents_show_it():
         "feasible": True,
         "separable_from_winner": None,
         "p": None,
+        "p_adjusted": None,
         "steps": [7],
         "stopped_early": False,
         "note": "",
@@ -314,3 +316,40 @@ def test_the_pareto_front_is_what_no_other_row_beats(rows):
 
 def test_unsound_values_are_never_in_front():
     assert pareto_front([(NAN, 0.0), (0.5, 0.5), (-INF, 0.1)], ["minimize", "minimize"]) == [1]
+
+
+def test_comparisons_with_the_winner_are_corrected_for_their_number():
+    aim = replace(LOSS, replicates=3)
+    two = [0.9, 1.0, 1.1, 1.17, 1.27, 1.37]
+    alone = rank(aim, trials(*two, replicates=3)).ranked[1]
+    assert (alone.p, alone.separable_from_winner) == (alone.p_adjusted, True)
+    crowd = [value for at in range(10) for value in (0.91 + at / 1000, 1.01 + at / 1000, 1.11 + at / 1000)]
+    among = next(g for g in rank(aim, trials(*two, *crowd, replicates=3)).ranked if g.point == 1)
+    assert among.p == pytest.approx(alone.p)
+    assert among.p_adjusted == pytest.approx(11 * alone.p)
+    assert among.separable_from_winner is False
+
+
+def with_added(*added):
+    """Two points with two replicates each, and further replicates of the first one."""
+    return [
+        *trials(0.1, 0.2, 0.4, 0.5, replicates=2),
+        *(Scored(4 + at, 0, {}, state, value=value) for at, (state, value) in enumerate(added)),
+    ]
+
+
+def test_replicates_added_later_are_not_missed_before_they_have_ended():
+    aim = replace(LOSS, replicates=2)
+    ranking = rank(aim, with_added((State.RUNNING, None), (State.SUCCEEDED, 0.3)))
+    assert ranking.winner.group.trials == (0, 1, 5)
+    assert reasons(ranking) == {4: "not finished: running"}
+
+
+def test_replicates_added_later_that_a_person_cancelled_are_not_missed():
+    ranking = rank(replace(LOSS, replicates=2), with_added((State.CANCELLED, None)))
+    assert ranking.winner.group.trials == (0, 1)
+
+
+def test_a_replicate_added_later_that_failed_is_missed_like_any_other():
+    ranking = rank(replace(LOSS, replicates=2), with_added((State.FAILED, None), (State.SUCCEEDED, 0.3)))
+    assert [group.point for group in ranking.ranked] == [1]

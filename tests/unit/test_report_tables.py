@@ -2,12 +2,14 @@
 
 import csv
 import io
+import math
 from dataclasses import dataclass, field
 
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflows.pareto import rank_front
 from airflows.ranking import Aim, Ranking, Scored, rank
 from airflows.report.tables import COLUMNS, results_csv, winner_yaml
 from airflows.scores import Take
@@ -115,3 +117,41 @@ def test_winner_yaml_says_why_it_won_and_runs_again():
 
 def test_without_a_winner_the_file_says_so():
     assert yaml.safe_load(winner_yaml(Results(), None, {})) == {"winner": None}
+
+
+def several():
+    aims = (Aim("loss", "minimize"), Aim("ms", "minimize"))
+    rows = [(1.0, 9.0), (2.0, 2.0), (9.0, 1.0), (9.0, 9.5)]
+    scored = [
+        Scored(number, number, {"parameters.lr": number}, State.SUCCEEDED, value=row[0], others=row[1:])
+        for number, row in enumerate(rows)
+    ]
+    trials = [
+        (Trial("s-123456", t.number, t.point, 0, State.SUCCEEDED, value=t.value), t.overrides) for t in scored
+    ]
+    return Results(rank_front(aims, scored)), trials
+
+
+def test_further_objectives_have_columns_of_their_own_and_the_front_is_marked():
+    results, trials = several()
+    rows = read(results_csv(results, trials, further={"ms": {0: 9.0, 1: 2.0, 2: 1.0, 3: math.nan}}))
+    assert [row["ms"] for row in rows] == ["9.0", "2.0", "1.0", "NaN"]
+    assert [row["note"] for row in rows] == [
+        "on the Pareto front",
+        "knee of the Pareto front",
+        "on the Pareto front",
+        "",
+    ]
+
+
+def test_the_winner_of_several_objectives_is_a_front_and_a_train_yaml_of_its_knee():
+    results, _ = several()
+    knee = {**results.ranking.knee.group.to_dict(), "trial": "s-123456/1", "changed": {}}
+    written = yaml.safe_load(winner_yaml(results, knee, {"command": "true", "parameters": {"lr": 0.1}}))
+    assert written["winner"] is None
+    assert [point["trials"] for point in written["pareto"]] == [[1], [0], [2]]
+    assert written["pareto"][0]["objectives"] == [
+        {"metric": "loss", "value": 2.0},
+        {"metric": "ms", "value": 2.0},
+    ]
+    assert (written["knee"], written["train"]["parameters"]) == ("s-123456/1", {"lr": 1})

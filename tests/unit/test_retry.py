@@ -135,6 +135,12 @@ def test_an_error_is_tried_once_more_and_not_again_when_it_is_the_same():
     assert kinds((Reason.ERROR, "e", -1), (Reason.ERROR, "e", -1)) == ["retried", "failed"]
 
 
+def test_the_same_error_twice_on_a_host_where_nobody_does_well_may_be_the_hosts():
+    policy = replace(POLICY, suspects_host=True)
+    # All the same there is an end.
+    assert kinds(*[(Reason.ERROR, "ValueError: x", -1)] * 6, policy=policy) == ["retried"] * 3 + ["failed"]
+
+
 def test_the_same_error_counts_as_new_after_progress():
     assert kinds(*[(Reason.ERROR, "e", step) for step in range(5)]) == ["retried"] * 3 + ["failed"]
 

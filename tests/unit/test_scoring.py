@@ -1,5 +1,6 @@
 """Closing final trials: one reading each, MLflow's hiccups waited out, and nothing said of what nobody asked for."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,7 @@ from airflows.engine.scoring import PATIENCE_S, Scoring
 from airflows.errors import TrackingUnavailableError
 from airflows.objective import Objective
 from airflows.testing.tracker import FakeTracker
+from airflows.tracking import Reading
 from airflows.trial import Reason, State, Trial
 
 NOW = 1_700_000_000.0
@@ -189,3 +191,53 @@ def test_a_run_that_had_to_be_changed_says_so_in_mlflow(tracker, ledger, monkeyp
     scoring.take_over([ended(0), ended(1, State.FAILED, message="no"), ended(2, State.CANCELLED)])
     scoring.work(ledger, LEASE, NOW, idle=False)
     assert [run.message for run in closed] == ["changed 0", "no", ""]
+
+
+LATENCY = Objective(metric="latency", goal="minimize", constraints=["memory <= 8"])
+FRONT = {
+    0: {"loss": 3.0, "latency": 7.0, "memory": 4.0},
+    1: {"loss": 1.0, "latency": math.nan},
+    2: {"loss": 2.0, "memory": 9.0},
+    3: {"latency": 5.0},
+}
+
+
+class Measuring(FakeTracker):
+    """A tracker whose runs logged several metrics."""
+
+    def _reading(self, run_id, metric):
+        metrics = FRONT[self.numbers[run_id]]
+        return Reading(metrics.get(metric), 4, "last", metrics)
+
+
+@pytest.fixture
+def closed(ledger):
+    """What is written of trials with two objectives, by number."""
+    scoring = Scoring(
+        Measuring(numbers={f"run-{number}": number for number in range(9)}),
+        [LOSS, LATENCY],
+        lambda _trial: [],
+    )
+    scoring.take_over([ended(number) for number in FRONT])
+    scoring.work(ledger, LEASE, NOW, idle=False)
+    assert scoring.best is None, "no single one of several objectives is the best"
+    return {closing.number: closing for closing in ledger.closings}
+
+
+def test_further_objectives_are_kept_beside_the_value_of_the_first_and_the_constraints(closed):
+    assert (closed[0].value, closed[0].value_step) == (3.0, 4)
+    assert list(closed[0].scores) == [("memory", -1, 4.0), ("latency", -2, 7.0)]
+
+
+def test_an_unsound_value_of_a_further_objective_is_kept_as_it_is(closed):
+    ((metric, place, value),) = closed[1].scores
+    assert (metric, place, math.isnan(value)) == ("latency", -2, True)
+    assert (closed[1].value, closed[1].reason) == (1.0, None)
+
+
+def test_the_objective_that_was_not_logged_is_named(closed):
+    assert (closed[2].value, closed[2].reason) == (2.0, Reason.NO_METRIC)
+    assert closed[2].message.startswith("latency was not logged; logged: 'loss', 'memory'.")
+    assert (closed[3].value, closed[3].reason) == (None, Reason.NO_METRIC)
+    assert closed[3].message.startswith("loss was not logged; logged: 'latency'.")
+    assert list(closed[3].scores) == [("latency", -2, 5.0)]

@@ -1,5 +1,6 @@
 """Student's t and Welch's test, held to scipy."""
 
+import itertools
 import math
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from airflows.significance import (
     Summary,
     confidence_interval,
+    holm,
     regularized_beta,
     summarize,
     t_quantile,
@@ -102,3 +104,62 @@ def test_beta_is_exact_at_its_ends():
     assert regularized_beta(1, 0, 2, 3) == 1
     assert t_two_sided(math.inf, 3) == 0
     assert t_two_sided(0, 3) == 1
+
+
+def naive_holm(ps):
+    """Holm's method as he wrote it: from the smallest p on, until one is not below its level."""
+    order = sorted(range(len(ps)), key=lambda at: ps[at])
+
+    def is_rejected(at, level):
+        for place, other in enumerate(order):
+            if not ps[other] * (len(ps) - place) < level:
+                return False
+            if other == at:
+                return True
+        return False
+
+    return is_rejected
+
+
+@given(st.lists(st.floats(0, 1), max_size=12), st.sampled_from([0.01, 0.05, 0.2]))
+def test_holm_calls_the_same_differences_as_its_definition(ps, level):
+    rejected = naive_holm(ps)
+    assert [p < level for p in holm(ps)] == [rejected(at, level) for at in range(len(ps))]
+
+
+@given(st.lists(st.floats(0, 1), max_size=30))
+def test_adjusted_ps_are_at_least_as_large_keep_the_order_and_stay_below_one(ps):
+    adjusted = holm(ps)
+    assert all(p <= q <= 1 for p, q in zip(ps, adjusted, strict=True))
+    in_order = sorted(range(len(ps)), key=lambda at: ps[at])
+    assert all(adjusted[a] <= adjusted[b] for a, b in itertools.pairwise(in_order))
+
+
+def test_one_test_needs_no_correction_and_none_is_no_error():
+    assert holm([0.04]) == [0.04]
+    assert holm([]) == []
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+
+
+@settings(deadline=None)
+@given(samples, samples, st.integers(-290, 290))
+def test_the_size_of_the_values_makes_no_difference(one, other, exponent):
+    scale = 10.0**exponent
+    plain = welch(summarize(one), summarize(other))
+    scaled = welch(summarize([v * scale for v in one]), summarize([v * scale for v in other]))
+    assert scaled.p == pytest.approx(plain.p, rel=1e-6)
+
+
+def test_means_further_apart_than_floats_reach_are_compared_all_the_same():
+    far = welch(summarize([1.7e308, 1.6e308]), summarize([-1.7e308, -1.6e308]))
+    near = stats.ttest_ind([1.7, 1.6], [-1.7, -1.6], equal_var=False)
+    assert far.p == pytest.approx(near.pvalue, rel=1e-9)
+    assert far.t == pytest.approx(near.statistic, rel=1e-9)
+
+
+@settings(deadline=None)
+@given(samples, samples)
+def test_samples_of_unequal_size_and_spread_agree_with_scipy(one, other):
+    wide = [value * 1000 for value in other] + other
+    expected = stats.ttest_ind(one, wide, equal_var=False)
+    assert welch(summarize(one), summarize(wide)).p == pytest.approx(expected.pvalue, rel=1e-8)

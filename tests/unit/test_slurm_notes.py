@@ -47,7 +47,7 @@ def test_where_the_backend_gives_no_reason_nothing_is_told():
 
 
 def notes_on(uri: str, *, shares_host: bool = False) -> list[str]:
-    can = SimpleNamespace(shares_host=shares_host)
+    can = SimpleNamespace(shares_host=shares_host, uploads=False)
     site = SimpleNamespace(tracker=SimpleNamespace(uri=uri), backend=SimpleNamespace(capabilities=can))
     return start._notes_on_store(site)
 

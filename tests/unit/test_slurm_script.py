@@ -8,7 +8,15 @@ import pytest
 from airflows.backends.base import Job
 from airflows.backends.slurm.batches import Batches, Element, batch_name, tasks_text
 from airflows.backends.slurm.parsing import TaskId
-from airflows.backends.slurm.script import Paths, Shape, directives, environment_text, limit_s, script
+from airflows.backends.slurm.script import (
+    Paths,
+    Shape,
+    directives,
+    environment_text,
+    excluded_by,
+    limit_s,
+    script,
+)
 from airflows.backends.slurm.settings import SlurmSettings
 from airflows.errors import BackendUnavailableError
 from airflows.ids import Token
@@ -42,6 +50,12 @@ CASES = {
                 "GPU_8xH100": {"gpus": 4, "gpu_type": "h100", "qos": "big", "gpu_style": "gpus-per-node"}
             },
         },
+        None,
+    ),
+    "avoiding": (
+        2,
+        Shape(1, 1, "GPU_1xA10", 5400.0, "", avoid=("gpu-a07", "n3")),
+        {"extra": ["--exclusive", "--exclude=gpu-b[01-03]"]},
         None,
     ),
     "cpu": (4, SHAPE, {"accelerators": {"GPU_1xA10": {"cpu": True}}}, None),
@@ -149,3 +163,26 @@ def test_an_array_file_tells_which_element_runs_which_attempt(tmp_path):
 def test_what_would_be_another_directive_is_refused(given, words):
     with pytest.raises(ValueError, match=words):
         SlurmSettings.model_validate({"type": "slurm", **given})
+
+
+@pytest.mark.parametrize(
+    ("extra", "nodes"),
+    [
+        ([], ""),
+        (["--exclude=n1,n[3-4]"], "n1,n[3-4]"),
+        (["--exclude n1"], "n1"),
+        (["--exclud=n1"], "n1"),
+        (["-x n1"], "n1"),
+        (["-xn1"], "n1"),
+        (["-N 2 -x 'n1' # n2"], "n1"),
+        (["-x n1", "--exclude=n2"], "n2"),
+        (["--exclusive", "--exclusive=user", "--extra-node-info=2"], ""),
+        (["--comment='an open quote -x n1"], "n1"),
+    ],
+)
+def test_the_nodes_that_a_user_excludes_are_read_from_further_directives(extra, nodes):
+    assert excluded_by(extra) == nodes
+
+
+def test_a_job_hands_the_hosts_to_avoid_on_to_its_array():
+    assert Shape.of(job(avoid=("n3",))).avoid == ("n3",)

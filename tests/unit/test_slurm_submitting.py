@@ -16,6 +16,9 @@ from airflows.ids import Token
 POLICY = "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit)"
 FULL = Answer(1, "", f"sbatch: error: AssocMaxSubmitJobLimit\n{POLICY}")
 REFUSED = Answer(1, "", "sbatch: error: Batch job submission failed: Invalid qos specification")
+NO_NODE = Answer(
+    1, "", "sbatch: error: Batch job submission failed: Requested node configuration is not available"
+)
 SILENT = Answer(1, "", "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation")
 UNANSWERED = Answer(124, "", "")
 
@@ -197,3 +200,27 @@ def test_secret_variables_are_in_a_file_that_nobody_else_may_read(tmp_path):
         "export MLFLOW_TRACKING_PASSWORD=s3kret",
     ]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_jobs_that_avoid_other_nodes_are_another_array(site):
+    site.submits([site.job(0), site.job(1, avoid=("n3",)), site.job(2, avoid=("n3",))])
+
+    assert [(len(chunk.jobs), chunk.shape.avoid) for chunk in site.chunks] == [(1, ()), (2, ("n3",))]
+
+
+def test_where_only_the_avoided_nodes_would_do_they_are_taken(site):
+    site.answers = [NO_NODE]
+
+    answers = site.hand_in(3, avoid=("n3",))
+
+    assert [chunk.shape.avoid for chunk in site.chunks] == [("n3",), ()]
+    assert site.accepted == [3]
+    assert kinds(answers) == ["sent"] * 3
+
+
+def test_what_is_refused_on_all_nodes_is_refused(site):
+    site.answers = [REFUSED, REFUSED]
+
+    answers = site.hand_in(2, avoid=("n3",))
+
+    assert kinds(answers) == ["SubmitRejectedError"] * 2

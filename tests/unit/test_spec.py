@@ -271,16 +271,8 @@ def test_tags_are_text():
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"search": {"method": "tpe", "trials": 5}}, "search.method tpe"),
-        ({"search": {"method": "gp", "trials": 5}}, "search.method gp"),
-        ({"search": {"method": "cmaes", "trials": 5}}, "search.method cmaes"),
-        ({"search": {"method": "nsga2", "trials": 5}}, "search.method nsga2"),
-        ({"search": {"warm_start": ["old"]}}, "search.warm_start"),
-        ({"stop": {"method": "asha", "min_steps": 100, "reduction": 3}}, "Early stopping by asha"),
-        ({"stop": {"method": "threshold", "worse_than": 1.0}}, "Early stopping by threshold"),
         ({"pack": 2}, "pack"),
         ({"backend": {"type": "burst", "first": "slurm", "then": "databricks"}}, "Backend burst"),
-        ({"backend": "kubernetes"}, "Backend kubernetes"),
     ],
 )
 def test_what_comes_later_is_refused_clearly(fields, words):

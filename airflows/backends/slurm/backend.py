@@ -18,6 +18,7 @@ from airflows.backends.local.logs import last_lines
 from airflows.backends.slurm import parsing
 from airflows.backends.slurm.batches import Batches, Element, batch_name, tasks_text
 from airflows.backends.slurm.commands import Answer, Commands
+from airflows.backends.slurm.excluding import keep_from
 from airflows.backends.slurm.finding import Finder
 from airflows.backends.slurm.listing import remote_runs
 from airflows.backends.slurm.parsing import Refusal, Site
@@ -297,6 +298,10 @@ class SlurmBackend:
         paths = self._paths(name)
         lines = directives(name, len(same), shape, self._settings, paths)
         return {"script.sh": script(lines, shape, self._settings, paths), "tasks": tasks_text(same)}
+
+    def avoid(self, handles: Sequence[Handle], hosts: Sequence[str]) -> None:
+        """Ask that runs which wait do not start on these nodes."""
+        keep_from(self._commands, self._batches, handles, hosts)
 
     # Finding and watching
 

@@ -15,6 +15,8 @@ from airflows.backends.slurm.parsing import TELLING, Row, TaskId
 from airflows.exits import OwnExit
 
 _NO_OUTPUT = 53
+# Slurm's own number for a kill by the kernel for want of memory, where it does not say OUT_OF_MEMORY.
+_NO_MEMORY = 125
 _HOSTS = re.compile(r"([^\[,]+)(?:\[([^\],-]+)[^\]]*\])?([^,\[]*)")
 # Signalled by Slurm but over before it was killed: the grace time of a preemption.
 _SIGNALLED = "signalled"
@@ -152,6 +154,8 @@ def _without_exit_file(row: Row | None, word: str) -> tuple[int | None, str, str
     if row.state in TELLING:
         return None, word, ""
     code = row.exit_code
+    if row.signal == _NO_MEMORY:
+        code, word = None, "OUT_OF_MEMORY"
     if code is None:
         return None, word, f"Slurm says {row.state}, and it left no exit file"
     if row.signal:

@@ -15,6 +15,7 @@ from airflows.job_secrets import variable
 
 _QUOTED = frozenset(" \t#'")
 _FEWEST_GRACES = 10
+_LEAST_OF_EXCLUDE = "--exclud"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ class Shape:
         pattern: glob of what counts as a checkpoint.
         image: container image, empty for none.
         throttle: most of its tasks that run at once, 0 for no limit.
+        avoid: nodes that it should not run on.
     """
 
     nodes: int
@@ -38,6 +40,7 @@ class Shape:
     pattern: str
     image: str = ""
     throttle: int = 0
+    avoid: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, job: Job, image: str = "", throttle: int = 0) -> Shape:
@@ -50,6 +53,7 @@ class Shape:
             job.checkpoint_pattern,
             image,
             throttle,
+            job.avoid,
         )
 
 
@@ -105,7 +109,39 @@ def directives(
         lines += [f"--dependency=afterany:{after}", "--kill-on-invalid-dep=yes"]
     lines += ["--no-requeue", "--export=ALL", "--open-mode=append", _option("chdir", str(paths.root))]
     lines.append(_option("output", f"{_pattern(paths.batch)}/%a.log"))
-    return lines + list(place.extra or ())
+    lines += place.extra or ()
+    if shape.avoid:
+        # Of an option that is given twice the last one counts, so it holds both.
+        nodes = [*filter(None, [excluded_by(place.extra or ())]), *shape.avoid]
+        lines.append(f"--exclude={','.join(nodes)}")
+    return lines
+
+
+def excluded_by(extra: Sequence[str]) -> str:
+    """Return the nodes that further directives exclude, as one host list; empty for none.
+
+    Example:
+        >>> excluded_by(["--exclusive", "-N 2 --exclude=gpu-[01-03]"])
+        'gpu-[01-03]'
+    """
+    words = [word for line in extra for word in _words(line)]
+    found = ""
+    for word, after in zip(words, [*words, ""][1:], strict=True):
+        name, equals, value = word.partition("=")
+        # Any beginning of its name that is not also one of --exclusive will do.
+        if name == "-x" or (name.startswith(_LEAST_OF_EXCLUDE) and "--exclude".startswith(name)):
+            found = value if equals else after
+        elif word.startswith("-x"):
+            found = word.removeprefix("-x")
+    return found
+
+
+def _words(line: str) -> list[str]:
+    try:
+        return shlex.split(line, comments=True)
+    except ValueError:
+        # An open quote: sbatch will say so.
+        return line.split()
 
 
 def _indices(count: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from airflows.backends.base import Job
 from airflows.backends.slurm.batches import Batches, Element, batch_name
@@ -124,6 +124,9 @@ class Submitter:
                 answers |= {job.token: SubmitUnsentError(words) for job in rest}
                 answers |= {job.token: SubmitAmbiguousError(words) for job in part}
                 return after, words
+            elif refusal is Refusal.REJECTED and shape.avoid:
+                # Perhaps there is no other node for such jobs. Better there than nowhere.
+                shape = replace(shape, avoid=())
             elif refusal is Refusal.REJECTED:
                 answers |= {job.token: SubmitRejectedError(words) for job in rest}
                 return after, ""

@@ -1,0 +1,241 @@
+"""Submitting attempts: files, one Job by its name, for several nodes a Service; and what the answer means."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from airflows.backends.base import Job
+from airflows.backends.kubernetes import paths
+from airflows.backends.kubernetes.client import Api
+from airflows.backends.kubernetes.manifest import (
+    SPEC,
+    Context,
+    Object,
+    Parcel,
+    UnfitJobError,
+    job_object,
+    lost_fields,
+    service_object,
+    spec_digest,
+    sweep_label,
+)
+from airflows.backends.kubernetes.parcels import Parcels, tools_name
+from airflows.backends.kubernetes.refusals import ApiError, in_words
+from airflows.backends.kubernetes.settings import KubernetesSettings
+from airflows.errors import (
+    BackendUnavailableError,
+    SubmitAmbiguousError,
+    SubmitError,
+    SubmitRejectedError,
+    SubmitUnsentError,
+)
+from airflows.trial import Handle
+from airflows.yamlio import parse
+
+_log = logging.getLogger("airflows.kubernetes")
+STRICT_SINCE = (1, 25)
+
+
+class _UndecidedError(Exception):
+    """Nobody knows whether the cluster has taken a Job."""
+
+
+class Submitter:
+    """Submits jobs to one namespace.
+
+    Args:
+        api: where to.
+        settings: of the backend.
+    """
+
+    def __init__(self, api: Api, settings: KubernetesSettings) -> None:
+        self._api = api
+        self._settings = settings
+        self._parcels = Parcels(api, settings)
+        self._version: tuple[int, int] | None = None
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """The cluster's version; asked once.
+
+        Raises:
+            ApiError: it refuses to say.
+            BackendUnavailableError: it did not answer.
+        """
+        if self._version is None:
+            self._version = version_of(self._api.get("/version"))
+        return self._version
+
+    def submit(self, jobs: Sequence[Job]) -> list[Handle | SubmitError]:
+        """Submit jobs, a few at once; answer in their order."""
+        return self._api.each(self._one, jobs)
+
+    def _one(self, job: Job) -> Handle | SubmitError:
+        try:
+            context = self._context(job)
+            body = job_object(job, context)
+        except UnfitJobError as exc:
+            return SubmitRejectedError(str(exc))
+        except ApiError as exc:
+            return self._refused(exc)
+        except BackendUnavailableError as exc:
+            return SubmitUnsentError(str(exc))
+        return self._make(job, body, context)
+
+    def _make(self, job: Job, body: Object, context: Context) -> Handle | SubmitError:
+        try:
+            answer = self._create(job, body)
+            if job.nodes > 1:
+                self._serve(job, str(answer["metadata"]["uid"]), context)
+        except SubmitError as exc:
+            return exc
+        except ApiError as exc:
+            return self._refused(exc)
+        except (BackendUnavailableError, _UndecidedError) as exc:
+            return SubmitAmbiguousError(str(exc))
+        return Handle(str(job.token))
+
+    def _refused(self, exc: ApiError) -> SubmitError:
+        words = f"Kubernetes: {in_words(exc, self._api.namespace)}"
+        return SubmitRejectedError(words) if exc.is_final else SubmitUnsentError(words)
+
+    def context(self, image: str, *, code: Parcel | None = None) -> Context:
+        """Return what manifests are made with, without sending anything."""
+        return Context(
+            self._settings, self._api.namespace, self.version, image, tools_name(), code or Parcel()
+        )
+
+    def _context(self, job: Job) -> Context:
+        image = image_of(job, self._settings)
+        code, code_path = self._parcels.code(job.code, sweep_label(job.token))
+        tools = self._parcels.tools()
+        return Context(self._settings, self._api.namespace, self.version, image, tools, code, code_path)
+
+    # The Job
+
+    def _create(self, job: Job, body: Object) -> Mapping[str, Any]:
+        """Make the Job, or adopt the one there is.
+
+        Raises:
+            SubmitError: it is not to be had, or not yet.
+            ApiError: the cluster refuses it.
+            _UndecidedError: nobody knows.
+        """
+        strict = {"fieldValidation": "Strict"} if self.version >= STRICT_SINCE else {}
+        try:
+            answer = self._api.post(paths.jobs(self._api.namespace), body, **strict)
+        except ApiError as exc:
+            if exc.exists_already:
+                return self._adopt(job, exc)
+            if exc.is_busy:
+                return self._look(job, str(exc))
+            raise
+        except BackendUnavailableError as exc:
+            return self._look(job, str(exc))
+        self._check(body, answer, job)
+        return answer
+
+    def _look(self, job: Job, why: str) -> Mapping[str, Any]:
+        """Return the Job whose making was not answered, if it was made; it may still be on its way."""
+        try:
+            return self._adopt(job)
+        except (ApiError, BackendUnavailableError):
+            message = f"the answer to the submission was lost: {why}"
+            raise _UndecidedError(message) from None
+
+    def _adopt(self, job: Job, taken: ApiError | None = None) -> Mapping[str, Any]:
+        try:
+            found = self._api.get(paths.jobs(self._api.namespace, job.token))
+        except ApiError as exc:
+            if taken is not None and exc.is_missing:
+                message = f"Job {job.token} was there, and is gone now."
+                raise SubmitUnsentError(message) from None
+            raise
+        metadata = found.get("metadata") or {}
+        if metadata.get("deletionTimestamp"):
+            message = f"the earlier Job {job.token} is still being deleted."
+            raise SubmitUnsentError(message)
+        if (metadata.get("labels") or {}).get(SPEC) != spec_digest(job):
+            message = (
+                f"namespace {self._api.namespace} has another Job called {job.token}, which runs something"
+                " else than this attempt. Delete it, name another namespace, or start the sweep with --new."
+            )
+            raise SubmitRejectedError(message)
+        return found
+
+    def _check(self, body: Object, answer: Mapping[str, Any], job: Job) -> None:
+        """See that the cluster knows the fields on which everything rests."""
+        lost = lost_fields(body, answer)
+        if "completionMode" in lost:
+            self._withdraw(job, answer)
+            message = (
+                f"Kubernetes {'.'.join(map(str, self.version))} has no Indexed Jobs; 1.24 is the oldest."
+            )
+            raise SubmitRejectedError(message)
+        if lost:
+            _log.debug("the cluster dropped %s of Job %s", ", ".join(lost), job.token)
+
+    def _withdraw(self, job: Job, answer: Mapping[str, Any]) -> None:
+        uid = (answer.get("metadata") or {}).get("uid")
+        body = {"propagationPolicy": "Foreground", "preconditions": {"uid": uid}}
+        self._api.delete(paths.jobs(self._api.namespace, job.token), body)
+
+    # The Service
+
+    def _serve(self, job: Job, uid: str, context: Context) -> None:
+        """Make the name under which nodes find each other; pods wait for it.
+
+        Raises:
+            ApiError: the cluster refuses it, and the Job with it.
+            _UndecidedError: nobody knows; submitting again makes it.
+        """
+        try:
+            self._api.post(paths.core(self._api.namespace, "services"), service_object(job, uid, context))
+        except ApiError as exc:
+            if exc.exists_already:
+                return
+            if exc.is_final:
+                self._withdraw(job, {"metadata": {"uid": uid}})
+                raise
+            message = f"the Service of Job {job.token} could not be made: {exc}"
+            raise _UndecidedError(message) from None
+
+
+def image_of(job: Job, settings: KubernetesSettings) -> str:
+    """Return the image of a job's pods.
+
+    Raises:
+        UnfitJobError: none is named.
+    """
+    text = job.files.get("training_config.yaml", b"").decode(errors="replace")
+    tree = parse(text, file="training_config.yaml", dialect="train").value if text else None
+    named: Any = tree
+    for key in ("environment", "docker_image", "url"):
+        named = named.get(key) if isinstance(named, dict) else None
+    return plain_image(str(named)) if named else require_image(settings)
+
+
+def require_image(settings: KubernetesSettings) -> str:
+    """Return the image that the settings name.
+
+    Raises:
+        UnfitJobError: they name none.
+    """
+    if settings.image is None:
+        message = "no image is named: set backend.image, or environment.docker_image in the train.yaml."
+        raise UnfitJobError(message)
+    return settings.image
+
+
+def plain_image(url: str) -> str:
+    """Return an image's address as a pod takes it."""
+    return url.removeprefix("docker://").removeprefix("https://")
+
+
+def version_of(answer: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the version of a cluster; vendors write such as `27+`."""
+    parts = ("".join(c for c in str(answer.get(key) or "") if c.isdigit()) for key in ("major", "minor"))
+    major, minor = (int(part or 0) for part in parts)
+    return major, minor
