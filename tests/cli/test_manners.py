@@ -19,7 +19,9 @@ COMMANDS = [
     "results",
     "best",
     "watch",
+    "stop-check",
     "validate",
+    "init",
     "migrate",
     "backends",
 ]
@@ -82,7 +84,7 @@ def test_the_settings_in_the_pages_are_right(cli):
 
 def test_the_commands_in_the_pages_exist():
     pages = [(ROOT / page).read_text() for page in ("README.md", *map(str, (ROOT / "docs").glob("*.md")))]
-    named = {word for page in pages for word in re.findall(r"(?:`|\$ |&& )airflows ([a-z]+)", page)}
+    named = {word for page in pages for word in re.findall(r"(?:`|\$ |&& )airflows ([a-z][a-z-]*)", page)}
     assert {"sweep", "migrate"} < named <= set(COMMANDS)
 
 

@@ -260,7 +260,9 @@ def test_closing_twice_changes_nothing(book):
 
 def test_values_of_a_curve_stay_as_they_were_first_read(book):
     trial = book.move(book.run(book.open()[0]), EventKind.SUCCEEDED)
-    book.ledger.add_scores(book.lease, [StoredScore(0, "loss", 3, 0.5), StoredScore(0, "loss", 9, float("nan"))])
+    book.ledger.add_scores(
+        book.lease, [StoredScore(0, "loss", 3, 0.5), StoredScore(0, "loss", 9, float("nan"))]
+    )
     book.ledger.add_scores(book.lease, [StoredScore(0, "loss", 3, 0.7), StoredScore(1, "loss", 3, 0.25)])
     book.ledger.apply(book.lease, [], [Closing(trial.number, 0.25, 4, scores=[("loss", -1, 0.5)])])
 

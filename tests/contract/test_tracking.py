@@ -533,7 +533,14 @@ def test_what_mlflow_knows_of_a_lost_sweep_is_told(place):
     wanted = {"airflows.definition": "d" * 64, "airflows.instance": "nightly", "airflows.owner": "mine"}
     assert wanted.items() <= dict(parent.tags).items()
     assert (trial.run_id, trial.status) == (ids[7], "FAILED")
-    told = {"trial": "7", "point": "3", "replicate": "1", "state": "failed", "reason": "error", "attempt": "2"}
+    told = {
+        "trial": "7",
+        "point": "3",
+        "replicate": "1",
+        "state": "failed",
+        "reason": "error",
+        "attempt": "2",
+    }
     assert {f"airflows.{key}": value for key, value in told.items()}.items() <= dict(trial.tags).items()
 
 
