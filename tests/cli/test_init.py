@@ -143,5 +143,15 @@ def test_editors_find_the_schema_and_it_takes_the_files(template):
         assert "PROJECT" not in files[f"{name}.yaml"]
 
 
+@pytest.mark.parametrize("name", ["2024", "007", "1e3", "no", "null", "0x10"])
+def test_a_name_that_yaml_would_take_for_something_else_stays_a_name(cli, name):
+    assert cli("init", name).status == 0
+    cli.directory /= name
+
+    planned = cli("sweep", "sweep.yaml", "--dry-run", "-o", "json")
+    assert planned.status == 0, planned.err
+    assert yaml.safe_load((cli.directory / "prefect.yaml").read_text())["name"] == name
+
+
 def test_the_flow_of_a_project_is_that_of_this_repository():
     assert project_files("torch", "x")["flows/sweep.py"] == (ROOT / "flows" / "sweep.py").read_text()
