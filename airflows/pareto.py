@@ -57,9 +57,11 @@ def pareto_front(rows: Sequence[Row], goals: Sequence[Goal]) -> list[int]:
         if all(is_sound(value) for value in row)
     ]
     front: list[tuple[tuple[float, ...], int]] = []
-    # In ascending order a row can be beaten only by one before it, so one pass over the front is enough.
+    # In ascending order a row can be beaten only by one before it, so one pass over the front is enough;
+    # and of two objectives the last one on the front has the least of the second.
     for cost, position in sorted(costs):
-        if not any(_beats(other, cost) for other, _ in front):
+        rivals = front[-1:] if len(goals) == 2 else front  # noqa: PLR2004 - objectives
+        if not any(_beats(other, cost) for other, _ in rivals):
             front.append((cost, position))
     return sorted(position for _, position in front)
 

@@ -1,7 +1,4 @@
-"""Who won: groups of replicates, statistics, constraints, ties, and why a trial is not ranked. Pure.
-
-How several objectives are weighed against each other is in `airflows.pareto`.
-"""
+"""Who won: groups of replicates, statistics, constraints, ties, and why a trial is not ranked. Pure."""
 
 from __future__ import annotations
 
@@ -127,7 +124,7 @@ class Group:
         sd: sample standard deviation, None for a single replicate.
         ci95: 95 % t-interval of the mean, None for a single replicate.
         feasible: no replicate breaks a constraint.
-        separable_from_winner: whether the difference of the means is beyond noise (`p_adjusted` below
+        separable_from_winner: whether its mean is worse than the winner's, beyond noise (`p_adjusted` below
             5 %); None for the winner itself, for what cannot win, and where either has a single replicate.
         p: of Welch's test.
         p_adjusted: the same by Holm's method, since every group is compared with the winner.
@@ -164,6 +161,11 @@ class Group:
     def summary(self) -> Summary:
         """The sample in three figures."""
         return Summary(self.n, self.mean, self.sd)
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether its mean is better than the winner's beyond noise: another figure ranks the groups."""
+        return self.separable_from_winner is False and (self.p_adjusted or 0.0) < NOISE_P
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON documents show it."""
@@ -256,7 +258,7 @@ def rank(aim: Aim, trials: Iterable[Scored]) -> Ranking:
             unranked += [Unranked(t.number, _too_few(len(counting), need)) for t in counting]
     candidates.sort(key=lambda candidate: candidate.order)
     unranked.sort(key=lambda trial: trial.number)
-    ranked = _compare(candidates)
+    ranked = _compare(aim, candidates)
     return Ranking(ranked, tuple(unranked), _winner(aim, ranked, candidates), aim.take.rule)
 
 
@@ -344,16 +346,18 @@ def _broken(aim: Aim, counting: Sequence[Scored]) -> Iterable[str]:
                 yield f"{text} broken: {shown(value)}"
 
 
-def _compare(candidates: Sequence[_Candidate]) -> tuple[Group, ...]:
-    tests = _tests(candidates)
-    adjusted = dict(zip(tests, holm([test.p for test in tests.values()]), strict=True))
-    groups = (_group(place, candidate) for place, candidate in enumerate(candidates, 1))
-    return tuple(
-        replace(group, p=test.p, p_adjusted=adjusted[place], separable_from_winner=adjusted[place] < NOISE_P)
-        if (test := tests.get(place))
-        else group
-        for place, group in enumerate(groups)
-    )
+def _compare(aim: Aim, candidates: Sequence[_Candidate]) -> tuple[Group, ...]:
+    groups = [_group(place, candidate) for place, candidate in enumerate(candidates, 1)]
+    tests, sign = _tests(candidates), 1 if aim.goal == "minimize" else -1
+    for (place, test), adjusted in zip(tests.items(), holm([t.p for t in tests.values()]), strict=True):
+        is_better = sign * groups[place].mean < sign * groups[0].mean
+        groups[place] = replace(
+            groups[place],
+            p=test.p,
+            p_adjusted=adjusted,
+            separable_from_winner=adjusted < NOISE_P and not is_better,
+        )
+    return tuple(groups)
 
 
 def _tests(candidates: Sequence[_Candidate]) -> dict[int, Welch]:
@@ -361,12 +365,8 @@ def _tests(candidates: Sequence[_Candidate]) -> dict[int, Welch]:
     # Without a feasible point there is no winner to be compared with.
     if not candidates or candidates[0].note:
         return {}
-    winner = candidates[0].summary
-    made = {
-        place: welch(winner, candidate.summary)
-        for place, candidate in enumerate(candidates)
-        if place and not candidate.note
-    }
+    able = {place: each.summary for place, each in enumerate(candidates) if place and not each.note}
+    made = {place: welch(candidates[0].summary, summary) for place, summary in able.items()}
     return {place: test for place, test in made.items() if test is not None}
 
 

@@ -290,6 +290,14 @@ class ChecksPaths(Protocol):
         """Return what to do about a checkpoint directory that runs do not see; empty when they see it."""
 
 
+@runtime_checkable
+class ChecksSecrets(Protocol):
+    """What a backend may offer besides: to tell whether MLflow's credentials get to its runs."""
+
+    def secret_hint(self, names: Iterable[str]) -> str:
+        """Return what to do about variables of `Job.secret_env`; empty when runs get them."""
+
+
 class MakesRuns(KeepsCheckpoints, Protocol):
     """What a backend with `makes_mlflow_run` and `uploads` says besides: where its service keeps things."""
 

@@ -17,6 +17,7 @@ from airflows.cli.table import (
     value_text,
 )
 from airflows.cli.terminal import Style
+from airflows.ranking import NOISE_P
 
 Document = Mapping[str, Any]
 
@@ -53,7 +54,7 @@ def results_lines(
 
 
 def _ranked_lines(ranked: Sequence[Document], objective: Document, style: Style) -> list[str]:
-    metric, worse = objective["metric"], worse_word(objective)
+    metric = objective["metric"]
     keys = short_keys(key for group in ranked for key in group["overrides"])
     replicated = any(group["n"] > 1 for group in ranked)
     notes = any(group["note"] or group["stopped_early"] for group in ranked)
@@ -72,7 +73,7 @@ def _ranked_lines(ranked: Sequence[Document], objective: Document, style: Style)
         row = [str(group["rank"]), *(value_text(overrides[key]) if key in overrides else "" for key in keys)]
         row.append(number_text(group["value"]))
         if replicated:
-            row += [number_text(group["sd"], 2), str(group["n"]), versus_text(group, worse)]
+            row += [number_text(group["sd"], 2), str(group["n"]), versus_text(group)]
         row += [_steps_text(group["steps"]), _numbers_text(group["trials"])]
         row += [group["note"] or ("stopped early" if group["stopped_early"] else "")] if notes else []
         rows.append(row)
@@ -105,16 +106,12 @@ def _front_lines(ranked: Sequence[Document], style: Style) -> list[str]:
     return table(header, rows, style, right=frozenset({"RANK", "N", "SD", *metrics}))
 
 
-def worse_word(objective: Document) -> str:
-    """Return what a group beyond noise is: the test compares means, also where others rank the groups."""
-    return "worse" if objective.get("across_replicates", "mean") == "mean" else "different"
-
-
-def versus_text(group: Document, worse: str) -> str:
-    """Return how a group stands against the winner."""
+def versus_text(group: Document) -> str:
+    """Return how a group's mean stands against the winner's."""
     if group["p_adjusted"] is None:
         return ""
-    word = worse if group["separable_from_winner"] else "within noise"
+    word = "better mean" if _is_ahead(group) else "within noise"
+    word = "worse" if group["separable_from_winner"] else word
     return f"{word}, p={group['p_adjusted']:.2g}"
 
 
@@ -151,14 +148,14 @@ def winner_lines(results: Document, style: Style) -> list[str]:
     winner = results["winner"]
     if winner is None:
         return [style.paint("There is no winner.", "yellow")]
-    metric, worse = results["objective"]["metric"], worse_word(results["objective"])
+    metric = results["objective"]["metric"]
     lines = [
         f"{style.paint('winner', 'green', 'bold')}  {winner['trial']}  {overrides_text(winner['overrides'])}",
         f"        {metric} {number_text(winner['value'])}{_spread_text(winner)}",
     ]
     second = next((group for group in results["ranked"] if group["rank"] == winner["rank"] + 1), None)
     if second is not None and second["p"] is not None:
-        lines.append(f"        the runner-up ({number_text(second['value'])}) {_beyond_text(second, worse)}")
+        lines.append(f"        the runner-up ({number_text(second['value'])}) {_beyond_text(second)}")
     found = results["verdict"]
     return lines + [f"        {line}" for line in (found["words"] if found else ())]
 
@@ -177,10 +174,16 @@ def _interval_text(group: Document) -> str:
     return f"{low} to {high}"
 
 
-def _beyond_text(second: Document, worse: str) -> str:
+def _beyond_text(second: Document) -> str:
     adjusted = "" if second["p_adjusted"] == second["p"] else f", {second['p_adjusted']:.2g} adjusted"
-    beyond = f"is {worse} beyond noise" if second["separable_from_winner"] else "is within noise"
+    beyond = "has a better mean, beyond noise" if _is_ahead(second) else "is within noise"
+    beyond = "is worse beyond noise" if second["separable_from_winner"] else beyond
     return f"{beyond}: p = {second['p']:.2g}{adjusted}"
+
+
+def _is_ahead(group: Document) -> bool:
+    """Whether its mean is better than the winner's beyond noise, where another figure ranks the groups."""
+    return group["separable_from_winner"] is False and group["p_adjusted"] < NOISE_P
 
 
 def _knee_lines(front: Sequence[Document], style: Style) -> list[str]:

@@ -46,10 +46,10 @@ class AdaptiveSource:
         """Whether no further points will come."""
         return self._exhausted
 
-    def room(self, waiting: int, enough: int, held: int) -> int:
+    def room(self, waiting: int, enough: int) -> int:
         """Return how many points are wanted now: one where there is a slot for it."""
         del waiting, enough
-        return 0 if self._exhausted else self._search.room(held)
+        return 0 if self._exhausted else self._search.room()
 
     def next(self, most: int) -> Chunk:
         """Return the next point with its trials; none, and exhausted, at the end."""
@@ -86,16 +86,14 @@ class _Search:
         self._take_over(points, memos)
         self._take_over_ends(ledger.trials(row.id), {n for memo in memos for n in memo.get("told", ())})
 
-    def room(self, held: int) -> int:
-        """Return 1 when a point is wanted now, else 0. `held` trials wait at a rung."""
+    def room(self) -> int:
+        """Return 1 when a point is wanted now, else 0."""
         if self._is_complete:
             return 1
         self._outcomes.look()
-        # One that waits at a rung may wait for points that are not there yet, and needs no slot.
-        slots = self._slots + held // self._replicates.count
-        while self._outcomes.open >= slots and self._outcomes.ended:
+        while self._outcomes.open >= self._slots and self._outcomes.ended:
             self._tell(self._outcomes.ended[0])
-        return int(self._outcomes.open < slots)
+        return int(self._outcomes.open < self._slots)
 
     def next(self) -> Chunk:
         """Return the next point with its trials; none, and exhausted, at the end."""

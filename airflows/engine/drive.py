@@ -6,7 +6,9 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
+from airflows.backends.base import keeper_of
 from airflows.checkpoints import newest
 from airflows.drivers import Owner, current_owner
 from airflows.engine import record
@@ -91,10 +93,15 @@ class Drive:
                 require_host(ledger, row, now=self.clock())
                 self._drive(row, lease)
         finally:
-            ledger.release(lease)
-            if self._recorded is not None:
-                record.keep(self.site.backend.root, self._recorded, None)
+            self._let_go(lease)
         return ledger.sweep(sweep)
+
+    def _let_go(self, lease: Lease) -> None:
+        ledger = self.site.ledger
+        # The record first, and only one's own: once the lease is free, the next driver writes its name there.
+        if self._recorded is not None and ledger.sweep(lease.sweep).lease_token == lease.token:
+            record.keep(self.site.backend.root, self._recorded, None)
+        ledger.release(lease)
 
     def _drive(self, row: SweepRow, lease: Lease) -> None:
         ledger = self.site.ledger
@@ -195,7 +202,8 @@ class Drive:
             site.tracker,
             setting_of(site.spec),
             [objective.metric for objective in site.spec.all_objectives],
-            lambda trial: self._has_saved(submission, trial),
+            lambda trial, step, since: self._has_saved(submission, trial, step, since),
+            replicates.count,
         )
         judging.take_over(ledger, row.id)
         parts = Parts(ledger, site.backend, submission, scoring, source, roster, judging, self.clock)
@@ -208,12 +216,17 @@ class Drive:
             return AdaptiveSource(site.ledger, row, site.sweep, created, site.room)
         return PointSource(row, expand(site.sweep), site.spec, created)
 
-    def _has_saved(self, submission: Submission, trial: Trial) -> bool:
-        service = self.site.service
-        look = newest if service is None else service.newest_checkpoint
+    def _has_saved(self, submission: Submission, trial: Trial, step: int, since: float) -> bool:
+        """Whether a trial has a checkpoint of a step or later; without a step in its name, one made since."""
+        keeper = keeper_of(self.site.backend)
+        look = newest if keeper is None else keeper.newest_checkpoint
         try:
-            return look(*submission.checkpoints(trial.number)) is not None
-        except BackendUnavailableError:
+            found = look(*submission.checkpoints(trial.number))
+            if found is None or found[1] >= 0:
+                return found is not None and found[1] >= step
+            # When a file was made that is out of our sight is not known.
+            return keeper is None and Path(found[0]).stat().st_mtime > since
+        except (BackendUnavailableError, OSError):
             return False
 
     def _last_lines(self, trial: Trial) -> list[str]:

@@ -23,10 +23,7 @@ from airflows.engine.roster import Roster
 from airflows.engine.scoring import Scoring
 from airflows.engine.source import Source
 from airflows.engine.submission import Outcome, Submission
-from airflows.errors import (
-    AirflowsError,
-    LeaseLostError,
-)
+from airflows.errors import AirflowsError, LeaseLostError
 from airflows.hosts import EndedAttempt, avoiding_words
 from airflows.ledger import Change, Lease, Ledger, SweepRow, Wish
 from airflows.planner import Orders, Plan, Rules, View, plan
@@ -238,11 +235,12 @@ class Driver:
         if self._halted or self._wish is not Wish.RUN or self._only_cancels:
             return
         enough = max(self._rules.limits.concurrent, self._rules.queue) + _CHUNK // 2
-        held = self._judging.held
-        while most := self._source.room(self._roster.waiting - held, enough, held):
+        # What waits at a rung may wait for trials that are not there yet.
+        while most := self._source.room(self._roster.waiting - self._judging.held, enough):
             chunk = self._source.next(most)
             self._ledger.add_points(self._lease, chunk.points, chunk.trials, **chunk.progress)
             self._roster.add(chunk.trials, chunk.overrides)
+            self._judging.expect(chunk.trials)
 
     def _view(self, now: float) -> View:
         in_flight = list(self._roster.in_flight.values())

@@ -27,7 +27,10 @@ _EVERY_S_PER_TRIAL = 0.001
 # Without a rule that compares there is little to find, and every sweep has this.
 _SELDOM_S = 10.0
 _BACK_OFF_S = (2.0, 5.0, 10.0, 30.0)
+# Looking for a checkpoint may mean asking a service.
+_SAVED_EVERY_S = 3.0
 _MANY = 10**9
+_OF_THE_SYSTEM = "system/"
 _Latest = Mapping[str, Mapping[str, MetricPoint]]
 
 
@@ -40,12 +43,18 @@ class _Known:
         scores: the stored ones, by step.
         look_from: the step from which on its history says more.
         is_read: nothing was logged since it was last looked at, because it had ended.
+        scored_at: when the last of the scores was stored, as far as this driver knows.
+        saved_step: the last score's step once there was a checkpoint for it.
+        ask_at: when it is looked for a checkpoint again.
     """
 
     trial: Trial
     scores: dict[int, float] = field(default_factory=dict)
     look_from: int = 0
     is_read: bool = False
+    scored_at: float | None = None
+    saved_step: int = -1
+    ask_at: float = 0.0
 
     @property
     def kept(self) -> list[Score]:
@@ -60,6 +69,14 @@ class _Known:
 class Judging:
     """Looks at the curves of one sweep's trials.
 
+    Args:
+        tracker: where they log.
+        setting: the rule, None for none.
+        expected: the metrics that decide.
+        saved: whether a trial has a checkpoint of this step, or one without a step made since this time.
+        replicates: trials of a point by the sweep file. Those that were added later are to confirm a winner,
+            and are not compared.
+
     Attributes:
         held: trials that wait at a rung and do not run.
         note: that MLflow does not answer, empty when all is well.
@@ -71,11 +88,15 @@ class Judging:
         tracker: Tracker,
         setting: Setting | None,
         expected: Sequence[str],
-        saved: Callable[[Trial], bool] = lambda _trial: True,
+        saved: Callable[[Trial, int, float], bool] = lambda _trial, _step, _since: True,
+        replicates: int = 1,
     ) -> None:
         self._tracker = tracker
         self._setting = setting
         self._saved = saved
+        self._replicates = replicates
+        self._reopened_ms: dict[int, float] = {}
+        self._now = 0.0
         self._known: dict[int, _Known] = {}
         self._stored: dict[int, dict[int, float]] = {}
         self._alone: dict[int, Stop] = {}
@@ -90,12 +111,21 @@ class Judging:
 
     def take_over(self, ledger: Ledger, sweep: str) -> None:
         """Take what an earlier driver has stored."""
-        if self._tracker.is_off or self._setting is None:
+        if self._is_off:
+            return
+        self._reopened_ms = {number: at * 1000 for number, at in ledger.reopenings(sweep).items()}
+        if self._setting is None:
             return
         for score in ledger.curve_scores(sweep, self._setting.metric):
             self._stored.setdefault(score.number, {})[score.step] = score.value
         if self._setting.compares:
             for trial in ledger.trials(sweep):
+                self._keep(trial)
+
+    def expect(self, trials: Iterable[Trial]) -> None:
+        """Take new trials: the others of their point are compared when all of them have come that far."""
+        if self._compares and not self._is_off:
+            for trial in trials:
                 self._keep(trial)
 
     def follow(self, trial: Trial) -> None:
@@ -115,14 +145,16 @@ class Judging:
 
     def look(self, ledger: Ledger, lease: Lease, now: float) -> None:
         """Read what running and newly ended trials have logged, and store what the rules need of it."""
+        self._now = now
         if self._is_off or now < self._due_at:
             return
         looked_at = [known for known in self._known.values() if self._is_due(known)]
         if not looked_at:
             return
         try:
-            latest = self._tracker.latest([known.trial.run_id for known in looked_at])
-            rows = self._rows(looked_at, latest)
+            logged = self._tracker.latest([known.trial.run_id for known in looked_at])
+            latest = self._since_reopened(looked_at, logged)
+            rows = self._rows(looked_at, latest, logged)
         except (TrackingUnavailableError, TrackingRefusedError) as exc:
             wait = _BACK_OFF_S[min(self._failures, len(_BACK_OFF_S) - 1)]
             self._failures += 1
@@ -146,8 +178,26 @@ class Judging:
         # What ended may have logged its last values since.
         return trial.state.is_final and (self._compares or not self.unseen.is_settled)
 
-    def _rows(self, looked_at: Sequence[_Known], latest: _Latest) -> list[StoredScore]:
-        """Return what is new of their curves."""
+    def _since_reopened(self, looked_at: Sequence[_Known], logged: _Latest) -> _Latest:
+        """Leave out what was logged before a trial was taken up again, maybe by other code."""
+        found = dict(logged)
+        for trial in (known.trial for known in looked_at):
+            if trial.number in self._reopened_ms and trial.run_id in found:
+                metrics = found[trial.run_id].items()
+                found[trial.run_id] = {name: p for name, p in metrics if self._counts(trial, p)}
+        return found
+
+    def _counts(self, trial: Trial, point: MetricPoint) -> bool:
+        return point.at_ms >= self._reopened_ms.get(trial.number, point.at_ms)
+
+    def _rows(self, looked_at: Sequence[_Known], latest: _Latest, logged: _Latest) -> list[StoredScore]:
+        """Return what is new of their curves.
+
+        Args:
+            looked_at: the trials.
+            latest: of each metric that counts.
+            logged: the same, with what does not: behind it there may be earlier steps that do.
+        """
         setting = self._setting
         if setting is None:
             return []
@@ -159,14 +209,15 @@ class Judging:
         wanted = [
             known
             for known in looked_at
-            if known.trial.run_id in points and points[known.trial.run_id].step >= known.look_from
+            if (last := logged.get(known.trial.run_id, {}).get(setting.metric)) is not None
+            and last.step >= known.look_from
         ]
         histories = dict(self._tracker.curve([known.trial.run_id for known in wanted], setting.metric))
         rows: list[StoredScore] = []
         for known in looked_at:
             trial, scores = known.trial, list[Score]()
             if trial.run_id in histories:
-                curve = series(histories[trial.run_id])
+                curve = series(point for point in histories[trial.run_id] if self._counts(trial, point))
                 scores = kept(setting, trial.point, curve)
                 known.look_from = next_step(setting, trial.point, curve)
             if trial.run_id in points:
@@ -184,6 +235,7 @@ class Judging:
     def _take(self, rows: Iterable[StoredScore]) -> None:
         for row in rows:
             self._known[row.number].scores[row.step] = row.value
+            self._known[row.number].scored_at = self._now
             self._is_news = True
         for number in {row.number for row in rows}:
             self._look_at(self._known[number])
@@ -191,8 +243,8 @@ class Judging:
     def _settle(self, looked_at: Sequence[_Known], latest: _Latest) -> None:
         for known in looked_at:
             if known.trial.run_id in latest:
-                has_ended = known.trial.state.is_final
-                self.unseen.look(latest[known.trial.run_id].keys(), has_ended=has_ended)
+                names = latest[known.trial.run_id].keys()
+                self.unseen.look(names, has_ended=_says_what_is_logged(known.trial, names))
             if known.trial.state.is_final:
                 known.is_read = self._is_news = True
 
@@ -200,6 +252,7 @@ class Judging:
         known = self._known.get(trial.number)
         if known is None:
             known = self._known[trial.number] = _Known(trial, self._stored.pop(trial.number, {}))
+            self._is_news = True
             if self._setting is not None:
                 from_here = known.kept if self._setting.compares else ()
                 known.look_from = next_step(self._setting, trial.point, from_here)
@@ -228,15 +281,14 @@ class Judging:
         if self._tracker.is_off:
             return NO_ORDERS
         if self._is_news or self._judged_for != (planned, may_start):
-            coming = (_MANY if planned is None else max(0, planned - len(self._known))) if may_start else 0
-            self._judged = self._judge(coming, may_start=may_start)
+            self._judged = self._judge(self._coming(planned) if may_start else 0, may_start=may_start)
             self._judged_for, self._is_news = (planned, may_start), False
         by_point, verdicts = self._judged
         stops = {n: f"stopped at step {stop.step}: {stop.words}" for n, stop in self._alone.items()}
         waits: dict[int, str] = {}
         if by_point or verdicts:
             for number, known in self._known.items():
-                if known.trial.state.is_final:
+                if known.trial.state.is_final or not self._is_compared(known):
                     continue
                 stop = by_point.get(known.trial.point)
                 if stop is not None and number not in stops:
@@ -249,13 +301,32 @@ class Judging:
     def _pausable(self, waits: Collection[int]) -> frozenset[int]:
         """Return those that lose nothing by waiting, since they have a checkpoint to go on from."""
         running = [n for n in waits if self._known[n].trial.state is State.RUNNING]
-        return frozenset(n for n in running if self._saved(self._known[n].trial))
+        return frozenset(n for n in running if self._is_saved(self._known[n]))
+
+    def _is_saved(self, known: _Known) -> bool:
+        step = max(known.scores)
+        if known.scored_at is None:
+            # An earlier driver stored it, at a time that nobody kept.
+            known.scored_at = self._now
+        if known.saved_step != step and self._now >= known.ask_at:
+            known.ask_at = self._now + _SAVED_EVERY_S
+            if self._saved(known.trial, step, known.scored_at):
+                known.saved_step = step
+        return known.saved_step == step
+
+    def _coming(self, planned: int | None) -> int:
+        """Return how many points are not there yet; all trials of a point come at once."""
+        return _MANY if planned is None else -(-max(0, planned - len(self._known)) // self._replicates)
+
+    def _is_compared(self, known: _Known) -> bool:
+        return known.trial.replicate < self._replicates
 
     def _judge(self, coming: int, *, may_start: bool) -> tuple[Mapping[int, Stop], Mapping[int, Verdict]]:
         setting = self._setting
         if setting is None or not setting.compares:
             return {}, {}
-        standings = [self._standing(known, may_start=may_start) for known in self._known.values()]
+        compared = filter(self._is_compared, self._known.values())
+        standings = [self._standing(known, may_start=may_start) for known in compared]
         if setting.resume:
             verdicts, stops = halve(setting, standings, coming=coming)
             return stops, verdicts
@@ -266,3 +337,13 @@ class Judging:
         never = trial.state is State.PENDING and not trial.attempt and trial.claimed_at is None
         is_open = known.is_open and trial.number not in self._alone and (may_start or not never)
         return Standing(trial.number, trial.point, is_open, known.kept)
+
+
+def _says_what_is_logged(trial: Trial, names: Collection[str]) -> bool:
+    """Whether no further names are to be expected of a trial's program.
+
+    One that did not succeed may have died before it logged anything; what MLflow logs by itself is no sign.
+    """
+    if trial.state is State.SUCCEEDED:
+        return True
+    return trial.state.is_final and any(not name.startswith(_OF_THE_SYSTEM) for name in names)

@@ -78,7 +78,7 @@ def start(
     """
     site = open_site(loaded, home)
     try:
-        notices = require_backend(site)
+        notices = require_backend(site, new=new)
         code = site.prepare_code()
         begun = begin(site, now=time.time(), new=new, instance=instance, code=code)
         begun = replace(begun, notices=notices)

@@ -11,10 +11,10 @@ from airflows.engine.results import gather
 from airflows.engine.site import Site
 from airflows.engine.source import Replicates
 from airflows.errors import ConflictError
-from airflows.ledger import SweepState, Wish
+from airflows.ledger import SweepRow, SweepState, Wish
 from airflows.ranking import Group, Ranking
 from airflows.report.verdict import shown_ranks, verdict
-from airflows.trial import Trial
+from airflows.trial import State, Trial
 
 
 def add_replicates(site: Site, sweep: str, more: int, *, now: float) -> str:
@@ -30,7 +30,8 @@ def add_replicates(site: Site, sweep: str, more: int, *, now: float) -> str:
         now: seconds since the epoch, UTC.
 
     Raises:
-        ConflictError: nothing says which values they would have, or which points they would be of.
+        ConflictError: nothing says which values they would have, or which points they would be of;
+            or the sweep has other trials that would run on too.
         LeaseHeldError: somebody drives it.
     """
     ledger = site.ledger
@@ -42,6 +43,7 @@ def add_replicates(site: Site, sweep: str, more: int, *, now: float) -> str:
         trials = ledger.trials(sweep)
         if row.ended_at is None:
             return _goes_on(sweep, [trial for trial in trials if trial.replicate >= replicates.count])
+        _require_whole(row, trials)
         groups = _chosen(gather(ledger, row).ranking, sweep)
         points = sorted(group.point for group in groups)
         made = _made(sweep, points, more, trials)
@@ -77,6 +79,17 @@ def _require_rule(site: Site, sweep: str) -> None:
     except ValueError as exc:
         message = f"sweep {sweep}: {exc}."
         raise ConflictError(message, hint="Start another sweep with more values, of these points.") from exc
+
+
+def _require_whole(row: SweepRow, trials: Sequence[Trial]) -> None:
+    waits = any(trial.state is State.PENDING for trial in trials)
+    if row.exhausted and not waits:
+        return
+    # Reopened, it would run these too.
+    message = f"sweep {row.id} ended before all its trials had run, so no replicates are added yet."
+    # Where nothing waits, a plain resume leaves a cancelled sweep as it is.
+    command = f"airflows resume {row.id}" if waits or row.halted else f"airflows resume {row.id} --failed"
+    raise ConflictError(message, hint=f"Let it run to its end first: {command}")
 
 
 def _goes_on(sweep: str, added: Sequence[Trial]) -> str:

@@ -34,13 +34,12 @@ class Source(Protocol):
     def is_exhausted(self) -> bool:
         """Whether no further points will come."""
 
-    def room(self, waiting: int, enough: int, held: int) -> int:
+    def room(self, waiting: int, enough: int) -> int:
         """Return how many points are wanted now.
 
         Args:
             waiting: trials that wait already.
             enough: how many should.
-            held: further ones that wait at a rung until it is known whether they go on.
         """
 
     def next(self, most: int) -> Chunk:
@@ -63,9 +62,8 @@ class PointSource:
         """Whether no further points will come."""
         return self._exhausted
 
-    def room(self, waiting: int, enough: int, held: int) -> int:
+    def room(self, waiting: int, enough: int) -> int:
         """Return how many points are wanted now; see `Source`."""
-        del held
         return 0 if self._exhausted or waiting >= enough else CHUNK
 
     def next(self, most: int) -> Chunk:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from airflows import ids
-from airflows.backends.base import ChecksPaths
+from airflows.backends.base import ChecksPaths, ChecksSecrets
 from airflows.codechanges import CodeChanges
 from airflows.engine import record
 from airflows.engine.site import Site, require_host
@@ -16,6 +16,7 @@ from airflows.errors import BackendUnavailableError, ConflictError, NotFoundErro
 from airflows.file_system import is_on_network
 from airflows.ledger import SweepRow, SweepState, Wish
 from airflows.space import expand
+from airflows.spec import ADAPTIVE
 from airflows.tracking import Tracker
 from airflows.tracking.uris import is_sqlite, sqlite_path
 from airflows.yamlio import parse
@@ -88,7 +89,10 @@ def _require_not_lost(site: Site, sweep: str) -> None:
         site.ledger.sweep(sweep)
     except NotFoundError:
         message = f"sweep {sweep} has run in {site.backend.root}, and the ledger has lost it."
-        hint = f"Rebuild it: airflows resume {sweep} --rebuild  Or start another sweep with --new."
+        # What was learnt is lost with the ledger.
+        way = "" if site.spec.method in ADAPTIVE else f"Rebuild it: airflows resume {sweep} --rebuild  Or "
+        hint = f"{way}start another sweep with --new."
+        hint = hint[0].upper() + hint[1:]
         raise ConflictError(message, hint=hint) from None
 
 
@@ -184,8 +188,12 @@ def require_same_store(tracker: Tracker, row: SweepRow) -> None:
         raise ConflictError(message, hint=hint)
 
 
-def require_backend(site: Site) -> tuple[str, ...]:
+def require_backend(site: Site, *, new: bool = False) -> tuple[str, ...]:
     """Check that the backend can run the base and that MLflow answers, before anything is written.
+
+    Args:
+        site: what the sweep works with.
+        new: another sweep of the same definition is about to be made.
 
     Returns:
         What people should know before the first trial.
@@ -201,10 +209,11 @@ def require_backend(site: Site) -> tuple[str, ...]:
         raise BackendUnavailableError(message, hint="`airflows backends` shows what can.")
     notes = list(site.backend.check(site.sweep.base.config, site.base_dir))
     _require_server(site)
+    _require_secrets(site)
     _require_kept_checkpoints(site)
     site.tracker.check()
     notes += _notes_on_store(site)
-    notes += require_search(site)
+    notes += require_search(site, new=new)
     if site.service is not None and site.spec.tracking.experiment:
         where = f"on {site.backend.name} the MLflow experiment is named after experiment_name"
         notes.append(f"tracking.experiment is not used: {where}.")
@@ -228,6 +237,19 @@ def _require_server(site: Site) -> None:
             " `tracking: {uri: none}` for no metrics and no winner."
         )
         raise SpecError(message, field="tracking.uri", hint=hint)
+
+
+def _require_secrets(site: Site) -> None:
+    """Check that MLflow's credentials get to trials.
+
+    Raises:
+        SpecError: they do not.
+    """
+    names = site.tracker.job_secrets()
+    hint = site.backend.secret_hint(names) if names and isinstance(site.backend, ChecksSecrets) else ""
+    if hint:
+        message = f"trials on {site.backend.name} would not get MLflow's credentials ({', '.join(names)})."
+        raise SpecError(message, field="backend", hint=hint)
 
 
 def _require_kept_checkpoints(site: Site) -> None:

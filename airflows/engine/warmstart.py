@@ -18,8 +18,12 @@ from airflows.sweepfile import LoadedSweep
 _FIELD = "search.warm_start"
 
 
-def require_search(site: Site) -> tuple[str, ...]:
+def require_search(site: Site, *, new: bool = False) -> tuple[str, ...]:
     """Check that an adaptive method has what it needs, before anything is written.
+
+    Args:
+        site: what the sweep works with.
+        new: another sweep of the same definition is about to be made.
 
     Returns:
         What people should know before the first trial.
@@ -35,7 +39,7 @@ def require_search(site: Site) -> tuple[str, ...]:
     if site.tracker.is_off:
         message = f"search.method {method} learns from metrics, and tracking.uri is none."
         raise SpecError(message, field="tracking.uri", hint="Leave it out, or use random or sobol.")
-    known = site.ledger.newest_of(site.spec.name, site.sweep.definition_digest)
+    known = None if new else site.ledger.newest_of(site.spec.name, site.sweep.definition_digest)
     if not site.spec.search.warm_start or (known is not None and known.expanded):
         # What was taken over is kept with the sweep.
         return ()

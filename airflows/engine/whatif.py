@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from airflows.engine.results import SweepResults
+from airflows.engine.source import Replicates
 from airflows.errors import SpecError
 from airflows.ledger import Ledger, SweepRow
 from airflows.ranking import Group
@@ -64,7 +65,7 @@ def what_if(ledger: Ledger, found: SweepResults, tracker: Tracker, stops: Sequen
         raise SpecError(message, file=_OPTION, hint="Name one: --stop method=asha --stop min_steps=3")
     ranked = () if found.ranking is None else found.ranking.ranked
     winners = [group for group in ranked if group.rank == 1]
-    curves = list(_curves(ledger, found.row, tracker, setting.metric))
+    curves = list(_curves(ledger, found.row, tracker, spec, setting.metric))
     done = replay(setting, curves, [number for group in winners for number in group.trials])
     kept = next((group for group in ranked if not done.stops.keys() & set(group.trials)), None)
     return WhatIf(found.row, setting, spec.stop.model_dump(exclude_none=True), done, winners, kept)
@@ -81,13 +82,14 @@ def _spec_with(row: SweepRow, stops: Sequence[str]) -> SweepSpec:
         raise SpecError(exc.message, file=_OPTION, field=exc.field, hint=exc.hint) from exc
 
 
-def _curves(ledger: Ledger, row: SweepRow, tracker: Tracker, metric: str) -> Iterator[Curve]:
+def _curves(ledger: Ledger, row: SweepRow, tracker: Tracker, spec: SweepSpec, metric: str) -> Iterator[Curve]:
     now = row.ended_at or row.created_at
     spent = {number: total(each) for number, each in spent_by_trial(ledger.attempts(row.id), now).items()}
+    replicates = Replicates(spec).count
     trials = {trial.run_id: trial for trial in ledger.trials(row.id) if trial.run_id}
     for run_id, points in tracker.curve(list(trials), metric):
         trial = trials[run_id]
         cost = spent.get(trial.number)
         seconds = 0.0 if cost is None else cost.useful_s + cost.lost_s
         scores = [score for score in series(points) if score.step >= 0]
-        yield Curve(trial.number, trial.point, scores, seconds)
+        yield Curve(trial.number, trial.point, scores, seconds, trial.replicate >= replicates)

@@ -102,6 +102,9 @@ _CLOSE_TRIALS = Prepared(
 _DELETE_SCORES = Prepared(
     sa.delete(_SCORES).where(_is_trial(_SCORES), _SCORES.c.step < sa.literal_column("0"))
 )
+_DELETE_CURVES = Prepared(
+    sa.delete(_SCORES).where(_is_trial(_SCORES), _SCORES.c.step >= sa.literal_column("0"))
+)
 _INSERT_SCORES = _insert(_SCORES, ("sweep", "number", "metric", "step", "value"))
 _SCORE = sa.and_(
     *(_SCORES.c[name] == sa.bindparam(f"k_{name}") for name in ("sweep", "number", "metric", "step"))
@@ -130,7 +133,10 @@ def write_changes(connection: sa.Connection, changes: Sequence[Change]) -> None:
         raise StaleTrialError(message)
     kinds = {change.event.kind for change in changes}
     if EventKind.REOPENED in kinds:
-        _FORGET_CANCEL.run(connection, [_key(c) for c in changes if c.event.kind is EventKind.REOPENED])
+        reopened = [_key(c) for c in changes if c.event.kind is EventKind.REOPENED]
+        _FORGET_CANCEL.run(connection, reopened)
+        # What an earlier attempt logged says nothing about one that may run other code.
+        _DELETE_CURVES.run(connection, reopened)
     # What was never sent never ran: its number is used again, and the events tell the story.
     if EventKind.UNSENT in kinds:
         _DELETE_ATTEMPTS.run(connection, [_key(c) for c in changes if c.event.kind is EventKind.UNSENT])

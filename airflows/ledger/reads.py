@@ -303,21 +303,22 @@ class Reads:
 
         Those from before failed trials were last taken up again do not count: something was mended then.
         """
-        table, events = schema.attempts.c, schema.events.c
-        mended = sa.select(sa.func.max(events.at)).where(
-            events.sweep == sweep, events.kind == EventKind.REOPENED.value
-        )
+        table = schema.attempts.c
+        mended = max(self.reopenings(sweep).values(), default=0.0)
         columns = (table.number, table.host, table.state, table.reason, table.signature)
         statement = (
             sa.select(*columns)
-            .where(
-                table.sweep == sweep,
-                table.host != "",
-                table.ended_at > sa.func.coalesce(mended.scalar_subquery(), 0.0),
-            )
+            .where(table.sweep == sweep, table.host != "", table.ended_at > mended)
             .order_by(table.number, table.attempt)
         )
         return [EndedAttempt(**row._mapping) for row in self._rows(statement)]  # noqa: SLF001
+
+    def reopenings(self, sweep: str) -> Mapping[int, float]:
+        """Return number -> when a trial was last taken up again, of those that were."""
+        table = schema.events.c
+        statement = sa.select(table.number, sa.func.max(table.at)).group_by(table.number)
+        is_meant = sa.and_(table.sweep == sweep, table.kind == EventKind.REOPENED.value)
+        return {row[0]: row[1] for row in self._rows(statement.where(is_meant))}
 
     def code_versions(self, sweep: str) -> dict[str, int]:
         """Return digest of the code -> how many trials' last attempts ran it, in the order of first use."""

@@ -55,7 +55,7 @@ class Verdict:
     """How far a winner can be trusted.
 
     Attributes:
-        inseparable: the groups whose difference from the winner is within noise (Welch's test, Holm's
+        inseparable: the groups whose mean is not worse than the winner's beyond noise (Welch's test, Holm's
             correction for all that were compared), best first.
         untested: groups that could win and that cannot be tested, since they or the winner ran once.
         close: those of the inseparable that even `MOST_REPLICATES` more would probably not tell from it.
@@ -107,10 +107,7 @@ def verdict_words(found: Verdict, sweep: str, *, has_replicates: bool) -> list[s
             " probably too good, and perhaps not the best point."
         )
     elif found.inseparable:
-        words.append(
-            f"{len(found.inseparable)} of the {tested} other points may be as good, within noise:"
-            f" rank {shown_ranks(found.inseparable)} (Welch's test, Holm's correction for {tested})."
-        )
+        words += _rival_words(found, tested)
     elif tested:
         words.append(f"All {tested} others that were tested differ from it beyond noise.")
     if found.close and not found.advice:
@@ -121,6 +118,16 @@ def verdict_words(found: Verdict, sweep: str, *, has_replicates: bool) -> list[s
         more = f"more than {MOST_REPLICATES} more replicates each"
         words.append(f"{len(found.close)} of them would probably take {more}.")
     return words + _advice_words(found, sweep, has_replicates=has_replicates)
+
+
+def _rival_words(found: Verdict, tested: int) -> list[str]:
+    within = [group for group in found.inseparable if not group.is_ahead]
+    ahead = [group for group in found.inseparable if group.is_ahead]
+    how = f"(Welch's test, Holm's correction for {tested})"
+    near = f"of the {tested} other points may be as good, within noise: rank {shown_ranks(within)} {how}."
+    better = f"of the {tested} other points may be as good: the mean is better beyond noise at rank"
+    words = [f"{len(within)} {near}"] if within else []
+    return words + ([f"{len(ahead)} {better} {shown_ranks(ahead)} {how}."] if ahead else [])
 
 
 def shown_ranks(groups: Sequence[Group]) -> str:
@@ -157,21 +164,24 @@ def verdict(ranking: Ranking) -> Verdict | None:
     inseparable = tuple(group for group in others if group.separable_from_winner is False)
     untested = tuple(group for group in others if group.separable_from_winner is None)
     needed = _needed(winner, inseparable)
-    close = tuple(group for group, more in zip(inseparable, needed, strict=False) if more is None)
+    pairs = zip(inseparable, needed, strict=False)
+    close = tuple(group for group, more in pairs if more is None and not group.is_ahead)
     separated = len(others) - len(inseparable) - len(untested)
     advice = _advice(winner, others, needed)
     return Verdict(winner, inseparable, untested, close, separated, winner.n == 1, advice)
 
 
 def _needed(winner: Group, inseparable: Sequence[Group]) -> list[int | None]:
-    """Return how many more replicates would probably separate each of the best, None for too many.
+    """Return how many more replicates would probably separate each of the best, None where none would.
 
     Holm's method tests the smallest p at the strictest level, and the largest one at that of a single test.
     """
     by_p = sorted(inseparable, key=lambda group: group.p or 0.0, reverse=True)
     levels = {group.rank: NOISE_P / place for place, group in enumerate(by_p, 1)}
     return [
-        replicates_needed(winner.summary, group.summary, levels[group.rank], MOST_REPLICATES)
+        None
+        if group.is_ahead
+        else replicates_needed(winner.summary, group.summary, levels[group.rank], MOST_REPLICATES)
         for group in inseparable[:_LOOKED_AT]
     ]
 

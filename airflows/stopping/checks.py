@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from airflows.place import Place
-from airflows.spec import SweepSpec
+from airflows.spec import ADAPTIVE, SweepSpec
 from airflows.stopping.setting import KEYS
 
 _COMMON = frozenset({"method", "metric", "goal", "nan"})
@@ -27,6 +27,11 @@ def check_stop(spec: SweepSpec, place: Place) -> None:
         here.fail(f"stop.method {method} needs {missing[0]}.")
     if stop.min_steps and stop.max_steps and stop.min_steps >= stop.max_steps:
         here.at("max_steps").fail("max_steps must be larger than min_steps.")
+    if stop.resume and spec.method in ADAPTIVE:
+        here.at("resume").fail(
+            f"search.method {spec.method} learns from trials that end, and with resume most of them wait.",
+            "Use asha without resume.",
+        )
     if stop.method in {None, "nan"}:
         return
     if (spec.tracking.uri or "").lower() == "none":

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from airflows.scores import MetricPoint, is_sound, shown
-from airflows.stopping.setting import Setting, rungs
+from airflows.stopping.setting import GROWTH, Setting, rungs
 
 NEVER = 2**62
-_GROWTH = 1.25
 
 
 class Score(NamedTuple):
@@ -53,7 +52,7 @@ def next_step(setting: Setting, point: int, curve: Sequence[Score]) -> int:
         waits = (0 if best is None else best.step) + setting.steps
         return max(waits, setting.min_steps, last + 1)
     if setting.method == "threshold":
-        return max(setting.after_steps, last + 1, math.ceil(last * _GROWTH))
+        return max(setting.after_steps, last + 1, math.ceil(last * GROWTH))
     return NEVER
 
 

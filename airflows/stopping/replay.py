@@ -23,12 +23,14 @@ class Curve:
         point: its point's number.
         scores: all its values, by step.
         accelerator_s: what it cost.
+        is_added: a replicate beyond those of the sweep file, which is not compared.
     """
 
     number: int
     point: int
     scores: Sequence[Score]
     accelerator_s: float = 0.0
+    is_added: bool = False
 
     def left_after(self, step: int) -> float:
         """Return the share of the steps that lie after a step."""
@@ -100,9 +102,10 @@ def _stops(setting: Setting, curves: Sequence[Curve]) -> dict[int, Stop]:
             c.number, c.point, is_open=False, scores=kept(setting, c.point, _until(c, alone.get(c.number)))
         )
         for c in curves
+        if not c.is_added
     ]
     by_point = halve(setting, standings, coming=0)[1] if setting.resume else judge(setting, standings)
-    stops = {c.number: by_point[c.point] for c in curves if c.point in by_point}
+    stops = {c.number: by_point[c.point] for c in curves if c.point in by_point and not c.is_added}
     for number, stop in alone.items():
         if number not in stops or stop.step < stops[number].step:
             stops[number] = stop

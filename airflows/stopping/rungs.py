@@ -15,9 +15,7 @@ from typing import NamedTuple
 
 from airflows.scores import is_sound, mean
 from airflows.stopping.curves import Score, as_good_as, number
-from airflows.stopping.setting import Setting, bracket, rungs
-
-_ALMOST = 1e-9
+from airflows.stopping.setting import ALMOST, Setting, bracket, rungs
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +166,7 @@ def _is_out(setting: Setting, better: int, others: int) -> bool:
 
 def quota(setting: Setting, count: int) -> int:
     """Return how many of so many points go on at a rung."""
-    return max(1, int(count / setting.reduction + _ALMOST))
+    return max(1, int(count / setting.reduction + ALMOST))
 
 
 def _across(setting: Setting, values: Sequence[float]) -> float:

@@ -15,9 +15,11 @@ REDUCTION = 3.0
 AFTER_TRIALS = 5
 RANKED = frozenset({"asha", "hyperband", "median"})
 """The rules that compare trials with each other."""
-_GROWTH = 1.25
+GROWTH = 1.25
+"""By how much the steps grow at which long curves are looked at."""
+ALMOST = 1e-9
+"""What a product of floats may lie below the whole number that is meant."""
 _LAST_STEP = 2**62
-_ALMOST = 1e-9
 
 
 class Keys(NamedTuple):
@@ -117,10 +119,10 @@ def rungs(setting: Setting, point: int) -> Iterator[int]:
     step = setting.min_steps
     if setting.method == "hyperband":
         step = _grown(step, setting.reduction, bracket(setting, point))
-    growth = _GROWTH if setting.method == "median" else setting.reduction
+    growth = GROWTH if setting.method == "median" else setting.reduction
     while step < (setting.max_steps or _LAST_STEP):
         yield step
-        step = max(step + 1, math.ceil(step * growth - _ALMOST))
+        step = max(step + 1, math.ceil(step * growth - ALMOST))
 
 
 def bracket(setting: Setting, point: int) -> int:
@@ -133,14 +135,14 @@ def bracket(setting: Setting, point: int) -> int:
 
 def _grown(step: int, growth: float, times: int) -> int:
     for _ in range(times):
-        step = max(step + 1, math.ceil(step * growth - _ALMOST))
+        step = max(step + 1, math.ceil(step * growth - ALMOST))
     return step
 
 
 @lru_cache(maxsize=16)
 def _cycle(least: int, most: int, reduction: float) -> tuple[int, ...]:
     """Return the brackets of points by number: each as often as Hyperband has it, evenly mixed."""
-    last = int(math.log(max(1.0, most / least), reduction) + _ALMOST)
+    last = int(math.log(max(1.0, most / least), reduction) + ALMOST)
     shares = {
         late: math.ceil((last + 1) / (last - late + 1) * reduction ** (last - late))
         for late in range(last + 1)

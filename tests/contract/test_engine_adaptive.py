@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
-from airflows.backends.base import Job
-from airflows.engine.adaptive import AdaptiveSource
 from airflows.engine.reopen import reopen
 from airflows.engine.results import gather
 from airflows.engine.site import reload
 from airflows.engine.warmstart import past_of, require_search
 from airflows.errors import SpecError
-from airflows.ledger import SweepRow, SweepState
+from airflows.ledger import SweepRow, SweepState, schema
+from airflows.ledger.opening import connect
 from airflows.testing.crash import Boundaries, Ticks, World, make_world
 from airflows.testing.curves import CurveTracker
 from airflows.testing.fake import Script
@@ -148,15 +147,13 @@ def test_with_mlflow_away_no_point_is_chosen_blindly(tmp_path: Path) -> None:
     assert trials[-1].state is State.SUCCEEDED
 
 
-def test_a_point_that_waits_at_a_rung_leaves_its_slot_to_another(tmp_path: Path) -> None:
-    world = make(tmp_path, {})
-    sweep = world.begin()
-    source = AdaptiveSource(world.ledger, world.ledger.sweep(sweep), world.sweep, created=0, room=1)
-    asked = [source.room(0, 0, held=0)]
-    source.next(1)
-    asked += [source.room(0, 0, held=0), source.room(0, 0, held=1)]
+def test_a_method_that_learns_is_refused_with_trials_that_wait_at_rungs(tmp_path: Path) -> None:
+    stop = {"method": "asha", "resume": True}
 
-    assert asked == [1, 0, 1]
+    with pytest.raises(SpecError, match="tpe learns from trials that end") as refused:
+        make(tmp_path, {"stop": stop})
+    assert refused.value.hint == "Use asha without resume."
+    make(tmp_path, {"stop": stop}, method="random")
 
 
 @dataclass
@@ -170,20 +167,10 @@ class Curves(CurveTracker):
         return super()._make(trial)
 
 
-def saving(job: Job) -> Script:
-    """A checkpoint is there as soon as a trial runs."""
-    saved = Path(job.checkpoint_dir) / f"step_{job.attempt}.pt"
-    saved.parent.mkdir(parents=True, exist_ok=True)
-    saved.write_text("all there is")
-    os.utime(saved, (1, 1))
-    return Script(seconds=8)
-
-
-@pytest.mark.parametrize("resume", [False, True])
-def test_trials_that_are_stopped_early_are_told_and_hold_nothing_up(tmp_path: Path, *, resume: bool) -> None:
-    stop = {"method": "asha", "min_steps": 2, "reduction": 2, "resume": resume}
+def test_trials_that_are_stopped_early_are_told_and_hold_nothing_up(tmp_path: Path) -> None:
+    stop = {"method": "asha", "min_steps": 2, "reduction": 2}
     world = make(tmp_path, {"stop": stop, "limits": {"concurrent": 2}}, trials=14)
-    world.cluster.scripts = saving
+    world.cluster.scripts = lambda _job: Script(seconds=8)
     tracker = world.tracker = Curves(cluster=world.cluster)
     tracker.value_at = lambda number, _step: (tracker.overrides[number]["parameters.lr"] - 0.3) ** 2
     row = drive(world)
@@ -241,6 +228,22 @@ def test_a_warm_start_that_cannot_be_is_refused(tmp_path: Path, changes: dict[st
 
     with pytest.raises(SpecError, match=words):
         require_search(world.site())
+
+
+def test_another_sweep_of_the_same_file_needs_the_earlier_one_too(tmp_path: Path) -> None:
+    drive(make(tmp_path, {"name": "first"}, method="random", trials=2))
+    world = make(tmp_path, {"name": "second"}, trials=3, warm_start=["first"])
+    drive(world)
+    engine = connect(world.database)
+    with engine.begin() as connection:
+        connection.execute(
+            sa.update(schema.sweeps).where(schema.sweeps.c.name == "first").values(name="gone")
+        )
+    engine.dispose()
+
+    assert require_search(world.site()) == ()
+    with pytest.raises(SpecError, match="no earlier sweep 'first'"):
+        require_search(world.site(), new=True)
 
 
 def test_a_method_that_learns_needs_mlflow(tmp_path: Path) -> None:

@@ -13,9 +13,10 @@ import pytest
 from airflows.backends.base import Job
 from airflows.drivers import Owner
 from airflows.engine import driver as driver_module
+from airflows.engine import record
 from airflows.engine.reopen import reopen
 from airflows.errors import LeaseLostError
-from airflows.ledger import SweepState
+from airflows.ledger import Lease, SweepState
 from airflows.testing.crash import Boundaries, Died, Ticks, World, check
 from airflows.testing.fake import FakeBackend, Script
 from airflows.testing.tracker import FakeTracker
@@ -113,6 +114,49 @@ def test_what_an_old_driver_can_no_longer_send_is_sent_again(make: Make) -> None
 
     first = min(run.submitted_at for run in world.cluster.runs.values())
     assert TOO_LONG_S + 30 <= first - began < TOO_LONG_S + 33
+
+
+# The record beside the launch directories
+
+
+def test_a_driver_lets_go_of_the_record_while_it_still_holds_the_sweep(make: Make) -> None:
+    """Else it would take the name of the next one from it."""
+    world = make()
+    sweep = world.begin()
+    driving = world.driving(world.site(), owner=FIRST)
+    driving.observer = Ticks({1: driving.pause})
+    release, names = driving.site.ledger.release, []
+
+    def released(lease: Lease) -> None:
+        found = record.read(driving.site.backend.root, sweep)
+        names.append(found and found.driver)
+        release(lease)
+
+    driving.site.ledger.release = released
+    driving.run(sweep)
+
+    assert names == [None]
+    kept = record.read(driving.site.backend.root, sweep)
+    assert kept is not None
+    assert kept.driver is None
+
+
+def test_a_driver_that_was_replaced_leaves_the_record_to_the_next(make: Make) -> None:
+    world = make()
+    sweep = world.begin()
+    world.tracker = FakeTracker()
+    root = world.site().backend.root
+    second = record.fresh_row(id=sweep)
+    world.tracker.on_create = hang_once(
+        world,
+        lambda: (world.drive_for(sweep, 1, owner=SECOND), record.keep(root, second, SECOND)),
+    )
+    with pytest.raises(LeaseLostError):
+        world.driving(world.site(), owner=FIRST).run(sweep)
+
+    kept = record.read(root, sweep)
+    assert kept is not None
+    assert kept.driver == SECOND
 
 
 # A driver that has lost its lease

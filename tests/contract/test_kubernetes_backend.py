@@ -23,6 +23,10 @@ def settings_for(cluster, **options):
     return KubernetesSettings(kubeconfig=cluster.kubeconfig, image="python:3.11", patience=5, **options)
 
 
+def job_of(handle):
+    return handle.partition("@")[0]
+
+
 class TestKubernetesBackend(BackendContract):
     # A Job's times are whole seconds.
     clock_skew_s = 3.0
@@ -44,7 +48,7 @@ class TestKubernetesBackend(BackendContract):
         self.end(backend, handle)
 
         assert self.lines(backend, handle) == ["<s3cret>"]
-        assert "s3cret" not in str(cluster.get("jobs", handle))
+        assert "s3cret" not in str(cluster.get("jobs", job_of(handle)))
 
     def test_parameters_reach_the_command_as_a_file(self, backend, make_job):
         job = make_job('cat "$HYPERPARAMETERS_PATH"; ls "$AIRFLOWS_LAUNCH_DIR"')
@@ -82,7 +86,7 @@ class TestKubernetesBackend(BackendContract):
         (answer,) = backend.submit([replace(make_job("true"), code=self.code(tmp_path, 5_000_000))])
 
         assert isinstance(answer, SubmitRejectedError)
-        assert "5.0 MB when packed" in str(answer)
+        assert "more than 4.5 MB when packed" in str(answer)
         assert "backend.pvc" in str(answer)
 
     def test_damaged_code_is_told(self, cluster, backend, make_job, tmp_path):
@@ -137,10 +141,20 @@ class TestKubernetesBackend(BackendContract):
         (service,) = cluster.list("services")
 
         assert service["spec"]["clusterIP"] == "None"
-        assert service["metadata"]["name"] == str(handle)
+        assert service["metadata"]["name"] == job_of(handle)
         backend.cancel([handle])
         self.end(backend, handle)
         assert cluster.list("services") == []
+
+    def test_work_that_was_saved_and_left_off_is_not_done(self, cluster, backend, make_job):
+        command = "trap 'echo saved; exit 0' TERM; echo started; while :; do sleep 0.05 || :; done"
+        handle = self.start(backend, make_job(command))
+        self.until_logged(backend, handle, "started")
+        cluster.pods.preempt(job_of(handle))
+
+        seen = self.end(backend, handle)
+
+        assert (seen.exit_code, seen.word) == (143, "PREEMPTED")
 
     def test_what_the_cluster_has_is_listed(self, backend, make_job, reopen):
         handle, ended = (self.start(backend, make_job(command)) for command in ("sleep 600", "true"))
@@ -149,7 +163,12 @@ class TestKubernetesBackend(BackendContract):
 
         (run,) = reopen().remote_runs()
 
-        assert (run.handle, run.token, run.phase, run.word) == (handle, handle, Phase.RUNNING, "RUNNING")
+        assert (run.handle, run.token, run.phase, run.word) == (
+            handle,
+            job_of(handle),
+            Phase.RUNNING,
+            "RUNNING",
+        )
         assert run.host == "node1"
         assert run.submitted_at <= run.started_at
         backend.cancel([handle])
@@ -164,4 +183,4 @@ class TestKubernetesBackend(BackendContract):
         found = self.lines(backend, handle)
 
         assert (found[0], found[-1]) == ("started", "saving")
-        assert list(cluster.pods.list(job=handle)) == []
+        assert list(cluster.pods.list(job=job_of(handle))) == []

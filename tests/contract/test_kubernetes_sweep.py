@@ -91,11 +91,10 @@ def test_two_nodes_train_together(tmp_path, cluster):
 
     result = api.run(loaded)
 
-    (job,) = cluster.list("jobs")
     backend = open_backend(loaded.loaded.spec.backend, tmp_path / "home")
+    (handle,) = backend.find([job["metadata"]["name"] for job in cluster.list("jobs")]).values()
     lines = [
-        [x for x in backend.logs(job["metadata"]["name"], node=node, follow=False) if x.startswith("of ")]
-        for node in range(2)
+        [x for x in backend.logs(handle, node=node, follow=False) if x.startswith("of ")] for node in range(2)
     ]
     assert result.state == "succeeded", lines
     assert lines[0] == lines[1] != []
@@ -109,6 +108,20 @@ def test_a_store_that_pods_cannot_reach_is_refused_before_anything_is_made(tmp_p
     with pytest.raises(SpecError, match="cannot log to the embedded MLflow store") as caught:
         api.run(loaded)
     assert caught.value.field == "tracking.uri"
+    assert cluster.list("jobs") == []
+
+
+def test_credentials_that_pods_would_not_get_are_refused_before_anything_is_made(
+    tmp_path, cluster, monkeypatch
+):
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "s3cret")
+    store = {"uri": "http://127.0.0.1:1"}
+    loaded = sweep(tmp_path, cluster, RESUMES, space={"parameters.lr": [0.1]}, tracking=store)
+
+    with pytest.raises(SpecError, match="would not get MLflow's credentials") as caught:
+        api.run(loaded)
+    assert "backend.tracking_secret" in caught.value.hint
+    assert "s3cret" not in str(caught.value)
     assert cluster.list("jobs") == []
 
 

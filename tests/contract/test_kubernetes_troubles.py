@@ -1,15 +1,19 @@
 """What is wrong with a cluster, or with what is asked of it, is said in words; nothing of it is a crash."""
 
 import json
+import random
 from dataclasses import replace
 
 import pytest
 
 from airflows.backends.base import Phase
-from airflows.backends.kubernetes import KubernetesBackend, KubernetesSettings
+from airflows.backends.kubernetes import KubernetesBackend, KubernetesSettings, parcels
+from airflows.backends.kubernetes.client import load_lightkube
+from airflows.backends.kubernetes.parcels import archive
 from airflows.errors import (
     BackendUnavailableError,
     SpecError,
+    SubmitAmbiguousError,
     SubmitError,
     SubmitRejectedError,
     SubmitUnsentError,
@@ -34,12 +38,13 @@ class Scene:
         given = {"image": "python:3.11", "patience": 1, **options}
         settings = KubernetesSettings(kubeconfig=cluster.kubeconfig, **given)
         self.cluster = cluster
-        self.backend = KubernetesBackend(
+        self.reopen = lambda: KubernetesBackend(
             settings,
             tmp_path / "home",
             clock=cluster.clock.now,
             pause=lambda s: cluster.clock.advance(max(s, 0.05)),
         )
+        self.backend = self.reopen()
         self.make_job = MakeJob(self.backend)
 
     def start(self, job=None):
@@ -58,6 +63,10 @@ class Scene:
 
     def check(self, **changes):
         return self.backend.check(decode({**TRAIN, **changes}))
+
+
+def job_of(handle):
+    return handle.partition("@")[0]
 
 
 @pytest.fixture
@@ -147,8 +156,110 @@ def test_an_expired_token_is_said_and_a_new_one_is_taken(open_scene):
     assert "does not accept the credentials" in reach.why_not
     assert "may have expired" in reach.why_not
     with pytest.raises(BackendUnavailableError, match="may have expired"):
-        scene.backend.find([handle])
+        scene.backend.find([job_of(handle)])
     assert isinstance(scene.refused(), SubmitUnsentError)
+
+
+def hold(cluster, name, finalizers=("example.com/hold",)):
+    """Keep a Job, should it be deleted."""
+    body = {"metadata": {"finalizers": list(finalizers)}}
+    path = f"/apis/batch/v1/namespaces/ml/jobs/{name}"
+    status, _ = cluster.ask("PATCH", path, body, {"Content-Type": "application/merge-patch+json"})
+    assert status in {200, 404}
+
+
+def release(cluster, name):
+    hold(cluster, name, ())
+
+
+def lead_to(kubeconfig, cluster, namespace="ml", token=None):
+    """Let the current context of a kubeconfig be another one, which leads to a cluster."""
+    config = json.loads(kubeconfig.read_text())
+    config["clusters"].append({"name": "b", "cluster": {"server": cluster.url}})
+    config["users"].append({"name": "b", "user": {"token": token or cluster.token}})
+    context = {"cluster": "b", "user": "b", "namespace": namespace}
+    config["contexts"].append({"name": "b", "context": context})
+    kubeconfig.write_text(json.dumps({**config, "current-context": "b"}))
+
+
+@pytest.mark.parametrize("namespaces", [["ml"], ["ml", "kube-system"]], ids=["by address", "by its uid"])
+def test_another_cluster_is_not_asked_for_what_runs_in_this_one(open_scene, namespaces):
+    scene = open_scene({"namespaces": namespaces})
+    scene.cluster.pods.plan(run_s=None)
+    other = open_scene({"namespaces": namespaces, "seed": 7}).cluster
+    job = scene.make_job("true")
+    handle = scene.start(job)
+    lead_to(scene.cluster.kubeconfig, other)
+    backend = scene.reopen()
+
+    for call in (backend.poll, backend.cancel):
+        with pytest.raises(
+            BackendUnavailableError, match=f"attempt {job.token} is in namespace ml of another"
+        ):
+            call([handle])
+    with pytest.raises(BackendUnavailableError, match="another cluster"):
+        backend.find([job.token])
+    (answer,) = backend.submit([job])
+    assert isinstance(answer, SubmitUnsentError)
+    assert other.list("jobs") == []
+    assert len(scene.cluster.list("jobs")) == 1
+
+
+def test_another_namespace_is_not_asked_for_what_runs_in_this_one(open_scene):
+    scene = open_scene({"namespaces": ["ml", "dev"]})
+    handle = scene.start()
+    lead_to(scene.cluster.kubeconfig, scene.cluster, "dev")
+
+    with pytest.raises(
+        BackendUnavailableError, match="is in namespace ml, and context b leads to namespace dev"
+    ):
+        scene.reopen().poll([handle])
+
+
+def test_a_new_address_of_the_same_cluster_is_the_same_place(open_scene):
+    scene = open_scene({"namespaces": ["ml", "kube-system"]})
+    handle = scene.start()
+    text = scene.cluster.kubeconfig.read_text().replace("127.0.0.1", "localhost")
+    scene.cluster.kubeconfig.write_text(text)
+    scene.cluster.clock.advance(60)
+
+    assert scene.reopen().poll([handle])[handle].exit_code == 0
+
+
+def test_a_driver_stays_with_its_context_when_it_must_log_in_again(open_scene):
+    scene, other = open_scene(), open_scene()
+    handle = scene.start()
+    scene.cluster.renew("another")
+    lead_to(scene.cluster.kubeconfig, other.cluster)
+
+    assert scene.look(handle, after=60).exit_code == 0
+
+
+def test_a_context_that_leads_elsewhere_by_now_is_not_followed(open_scene):
+    scene, other = open_scene(), open_scene()
+    handle = scene.start()
+    scene.cluster.renew("another")
+    text = scene.cluster.kubeconfig.read_text().replace(scene.cluster.url, other.cluster.url)
+    scene.cluster.kubeconfig.write_text(text)
+
+    with pytest.raises(BackendUnavailableError, match=f"led to namespace ml of {scene.cluster.url}, and now"):
+        scene.look(handle, after=60)
+
+
+def test_logging_in_again_and_again_leaves_no_connections(open_scene, monkeypatch):
+    scene = open_scene()
+    handle = scene.start()
+    made = []
+    adapter = load_lightkube()
+    original = adapter.Client
+    monkeypatch.setattr(adapter, "Client", lambda *given: made.append(original(*given)) or made[-1])
+    for number in range(6):
+        scene.cluster.renew(f"token-{number}")
+        scene.look(handle, after=60)
+        scene.backend.find([job_of(handle)])
+
+    assert len(made) == 6
+    assert [client.is_closed for client in made] == [True] * 4 + [False] * 2
 
 
 def with_program(cluster, script):
@@ -205,6 +316,24 @@ def test_without_the_right_to_services_no_job_of_several_nodes_is_left(open_scen
     assert scene.cluster.list("jobs") == []
     with pytest.raises(SpecError, match="create services"):
         scene.check(compute={"accelerator_type": "GPU_1xA10", "num_accelerators": 2})
+
+
+def test_a_job_whose_driver_died_before_its_service_gets_it_when_it_is_found(open_scene):
+    scene = open_scene()
+    scene.cluster.pods.plan(run_s=None)
+    scene.cluster.faults.add("internal", route="services/create", times=10)
+    job = scene.make_job("true", nodes=2)
+    (answer,) = scene.backend.submit([job])
+    assert isinstance(answer, SubmitAmbiguousError)
+    scene.cluster.faults.clear()
+
+    found = [scene.reopen().find([job.token]) for _ in range(2)]
+
+    assert [list(one) for one in found] == [[job.token]] * 2
+    (service,) = scene.cluster.list("services")
+    (made,) = scene.cluster.list("jobs")
+    assert service["metadata"]["name"] == str(job.token)
+    assert service["metadata"]["ownerReferences"][0]["uid"] == made["metadata"]["uid"]
 
 
 def test_a_quota_of_jobs_makes_a_trial_wait(open_scene):
@@ -264,11 +393,26 @@ def test_credentials_of_mlflow_are_never_put_into_a_job(open_scene):
 
     other = open_scene(tracking_secret="mlflow")
     handle = other.start(job)
-    (main,) = other.cluster.get("jobs", handle)["spec"]["template"]["spec"]["containers"]
+    (main,) = other.cluster.get("jobs", job_of(handle))["spec"]["template"]["spec"]["containers"]
     assert "s3cret" not in str(other.cluster.list("jobs"))
     assert {"name": "mlflow", "key": "MLFLOW_TRACKING_PASSWORD"} in [
         one["valueFrom"]["secretKeyRef"] for one in main["env"] if "secretKeyRef" in one.get("valueFrom", {})
     ]
+
+
+def test_code_that_is_too_large_is_packed_once(open_scene, tmp_path, monkeypatch):
+    code = tmp_path / "snapshots" / "0f0f" / "src"
+    code.mkdir(parents=True)
+    (code / "data.bin").write_bytes(random.Random(0).randbytes(5_000_000))
+    scene = open_scene()
+    packed = []
+    monkeypatch.setattr(parcels, "archive", lambda path: packed.append(path) or archive(path))
+
+    for _ in range(2):
+        answer = scene.refused(replace(scene.make_job("true"), code=code))
+        assert isinstance(answer, SubmitRejectedError)
+        assert "more than 4.5 MB" in str(answer)
+    assert packed == [code]
 
 
 def test_another_job_of_the_same_name_is_not_taken_for_ours(open_scene):
@@ -305,6 +449,10 @@ def test_a_lost_answer_makes_one_job(open_scene, kind):
     assert len(scene.cluster.list("jobs")) == 1
 
 
+def test_a_job_that_is_not_there_yet_is_not_given_up_while_its_request_may_be_carried_out(open_scene):
+    assert open_scene().backend.capabilities.visibility_lag_s >= 60
+
+
 # Waiting
 
 
@@ -322,6 +470,41 @@ def test_an_image_that_does_not_exist_is_shown_and_ends_the_attempt_in_time(open
     assert verdict.reason is Reason.INVALID
     assert "ImagePull" in verdict.message
     assert scene.cluster.list("jobs") == []
+
+
+@pytest.mark.parametrize("lost", ["nothing", "the delete"])
+def test_why_an_attempt_was_ended_is_known_to_the_next_driver(open_scene, lost):
+    scene = open_scene({"missing_images": ["python:*"]})
+    handle = scene.start()
+    scene.look(handle, after=30)
+    if lost == "the delete":
+        scene.cluster.faults.add("internal", route="jobs/delete", times=9)
+        with pytest.raises(BackendUnavailableError):
+            scene.look(handle, after=700)
+        scene.cluster.faults.clear()
+    else:
+        # Somebody else keeps it from going at once.
+        hold(scene.cluster, job_of(handle))
+        scene.look(handle, after=700)
+
+    backend = scene.reopen()
+    assert backend.poll([handle])[handle].phase is Phase.UNKNOWN
+    release(scene.cluster, job_of(handle))
+    scene.cluster.clock.advance(120)
+    verdict = classify(backend.poll([handle])[handle], [])
+
+    assert verdict.reason is Reason.INVALID
+    assert "ImagePull" in verdict.message
+
+
+def test_without_the_right_to_annotate_an_attempt_is_ended_all_the_same(open_scene):
+    scene = open_scene({"missing_images": ["python:*"]})
+    scene.cluster.access.forbid("patch", "jobs.batch")
+    handle = scene.start()
+    scene.look(handle, after=30)
+    scene.look(handle, after=700)
+
+    assert classify(scene.look(handle, after=120), []).reason is Reason.INVALID
 
 
 def test_a_secret_that_does_not_exist_is_shown(open_scene):
@@ -419,7 +602,7 @@ def test_a_trial_that_kueue_preempts_waits_and_goes_on(open_scene):
     handle = scene.start()
     assert scene.look(handle, after=20).phase is Phase.RUNNING
 
-    scene.cluster.kueue.preempt(handle)
+    scene.cluster.kueue.preempt(job_of(handle))
     phases = [scene.look(handle, after=5).phase for _ in range(60)]
 
     assert Phase.ENDED is phases[-1]
@@ -444,7 +627,7 @@ def test_what_happens_to_a_pod_is_told_as_what_it_was(open_scene, happening, rea
     handle = scene.start(scene.make_job("true", nodes=2))
     assert scene.look(handle, after=10).phase is Phase.RUNNING
 
-    getattr(scene.cluster.pods, happening)(handle, index=0)
+    getattr(scene.cluster.pods, happening)(job_of(handle), index=0)
     seen = scene.look(handle, after=200)
 
     assert classify(seen, []).reason is reason
@@ -475,7 +658,7 @@ def test_a_job_that_somebody_deleted_is_not_taken_for_a_success(open_scene):
     scene.cluster.pods.plan(run_s=None)
     handle = scene.start()
     scene.look(handle, after=10)
-    path = f"/apis/batch/v1/namespaces/ml/jobs/{handle}"
+    path = f"/apis/batch/v1/namespaces/ml/jobs/{job_of(handle)}"
     scene.cluster.ask("DELETE", path, {"propagationPolicy": "Background"})
 
     seen = scene.look(handle, after=60)
@@ -494,7 +677,7 @@ def test_expired_pages_of_a_list_are_asked_for_again(open_scene):
     assert scene.look(handle, after=60).exit_code == 0
     scene.cluster.faults.add(route="jobs/list", status=410, reason="Expired", message="too old")
     with pytest.raises(BackendUnavailableError, match="had expired"):
-        scene.backend.find([handle])
+        scene.backend.find([job_of(handle)])
 
 
 @pytest.mark.parametrize("kind", ["rate_limited", "internal", "unavailable", "bad_gateway", "dropped_reply"])

@@ -276,6 +276,17 @@ def test_values_of_a_curve_stay_as_they_were_first_read(book):
     assert book.ledger.constraint_scores(book.lease.sweep, ["loss"]) == {0: {"loss": 0.5}}
 
 
+def test_the_curve_of_a_trial_that_is_taken_up_again_is_forgotten(book):
+    failed, other = (book.move(book.run(t), EventKind.FAILED) for t in book.open()[:2])
+    rows = [StoredScore(trial.number, "loss", 3, float("nan")) for trial in (failed, other)]
+    book.ledger.add_scores(book.lease, rows)
+    again = book.move(failed, EventKind.REOPENED, Reason.RESUMED)
+
+    found = book.ledger.curve_scores(book.lease.sweep, "loss")
+    assert [row.number for row in found] == [other.number]
+    assert set(book.ledger.reopenings(book.lease.sweep)) == {again.number}
+
+
 def test_a_closing_may_say_why_there_is_no_value(book):
     one, two = (book.move(book.run(t), EventKind.SUCCEEDED, Reason.NONE, "fine") for t in book.open()[:2])
     book.ledger.apply(

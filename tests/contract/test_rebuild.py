@@ -266,3 +266,15 @@ def test_points_that_were_chosen_by_what_was_learnt_cannot_be_chosen_again_yet(m
 
     with pytest.raises(SpecError, match="chosen by tpe is not supported yet"):
         rebuild(world)
+
+
+def test_nobody_is_told_to_rebuild_what_cannot_be(make):
+    world = make(
+        mlflow=True, search={"method": "tpe", "trials": 3}, objective={"metric": "loss", "goal": "minimize"}
+    )
+    end(world)
+    lose(world)
+
+    with pytest.raises(ConflictError, match="the ledger has lost it") as caught:
+        world.begin()
+    assert caught.value.hint == "Start another sweep with --new."

@@ -8,7 +8,7 @@ from airflows.backends.kubernetes import KubernetesBackend, KubernetesSettings
 from airflows.ids import Token
 from airflows.ledger import SweepState
 from airflows.testing.cluster import Cluster
-from airflows.testing.crash import Boundaries, Died, World, check, make_world
+from airflows.testing.crash import BASE, Boundaries, Died, World, check, make_world
 
 
 @dataclass
@@ -54,13 +54,15 @@ class KubernetesWorld(World):
 
 
 @contextmanager
-def world(home, *, faults=()) -> Iterator[KubernetesWorld]:
+def world(home, *, faults=(), nodes=1, run_s=2.0) -> Iterator[KubernetesWorld]:
     with Cluster(namespaces=["ml"]) as cluster:
-        cluster.pods.plan(run_s=2.0)
-        cluster.pods.plan(job="*-0001-a0", run_s=2.0, exit_code=1, logs=["ValueError: no luck"])
+        cluster.pods.plan(run_s=run_s)
+        cluster.pods.plan(job="*-0001-a0", run_s=run_s, exit_code=1, logs=["ValueError: no luck"])
         for kind, fields in faults:
             cluster.faults.add(kind, **fields)
-        made = make_world(home, scripts=lambda _job: None)
+        compute = {**BASE["compute"], "num_accelerators": nodes}
+        tree = {"base": {**BASE, "compute": compute}}
+        made = make_world(home, scripts=lambda _job: None, tree=tree)
         fields = {name: getattr(made, name) for name in ("home", "sweep", "database")}
         there = KubernetesWorld(cluster=Running(cluster), **fields)
         yield there
@@ -89,6 +91,8 @@ def die_and_go_on(home, die_at, **fields):
         assert row.state is SweepState.SUCCEEDED
         check(there, row.id)
         assert len(there.cluster.runs) == 4
+        services = [one["metadata"]["name"] for one in there.cluster.cluster.list("services")]
+        assert sorted(services) == (sorted(there.cluster.runs) if fields.get("nodes", 1) > 1 else [])
     return died
 
 
@@ -105,6 +109,13 @@ def test_dying_with_lost_replies_makes_nothing_twice(tmp_path):
     died = [die_and_go_on(tmp_path / str(k), k, faults=lost) for k in range(1, count + 1, 3)]
 
     assert sum(died) > 20
+
+
+def test_dying_between_a_job_and_its_service_leaves_no_node_waiting(tmp_path):
+    refused = [("internal", {"route": "services/create", "times": 1})]
+    fields = {"faults": refused, "nodes": 2, "run_s": 30.0}
+    for die_at in range(6, 30, 4):
+        assert die_and_go_on(tmp_path / str(die_at), die_at, **fields)
 
 
 def test_a_busy_and_forgetful_cluster_loses_nothing(tmp_path):

@@ -13,10 +13,11 @@ from airflows.engine.replicating import add_replicates
 from airflows.engine.results import gather, verdict_of
 from airflows.engine.site import reload
 from airflows.errors import ConflictError
-from airflows.ledger import SweepRow, SweepState
-from airflows.testing.crash import Boundaries, Died, World, check, make_world
+from airflows.ledger import SweepRow, SweepState, Wish
+from airflows.testing.crash import Boundaries, Died, Ticks, World, check, make_world
 from airflows.testing.fake import Script
 from airflows.testing.tracker import FakeTracker
+from airflows.trial import State
 
 # Points 0 and 1 cannot be told apart, point 2 is far behind. The further values are those of added trials.
 LOSSES = dict(enumerate([1.0, 1.2, 1.1, 1.35, 9.0, 9.2, 1.05, 1.15, 1.2, 1.3, 1.1, 1.1, 1.2, 1.2]))
@@ -140,6 +141,66 @@ def test_where_nothing_can_be_added_that_is_said_and_nothing_changes(
 
     assert caught.value.hint
     assert world.ledger.sweep(row.id) == row
+    world.close()
+
+
+def many(home: Path, limits: dict[str, int]) -> World:
+    """30 points with two replicates each, of which points 0 and 1 cannot be told apart."""
+    tree = {**TREE, "space": {"parameters.lr": [at / 100 for at in range(1, 31)]}, "limits": limits}
+    world = make_world(home, scripts=lambda _job: Script(seconds=1), tree=tree)
+    world.tracker = FakeTracker(values={number: LOSSES.get(number, 9.0) for number in range(64)})
+    return world
+
+
+def test_a_sweep_with_trials_that_still_wait_is_not_taken_up_by_it(tmp_path: Path) -> None:
+    world = many(tmp_path, {"concurrent": 2, "trials": 14})
+    row = world.drive(Boundaries(), dead_for_sure=True)
+    before = world.ledger.trials(row.id)
+    assert (row.state, row.exhausted) == (SweepState.STOPPED, True)
+    assert row.winner is not None
+    assert sum(trial.state is State.PENDING for trial in before) == 46
+
+    with pytest.raises(ConflictError, match="ended before all its trials had run") as caught:
+        resume(world, row.id, Boundaries())
+
+    assert (caught.value.hint or "").endswith(f"airflows resume {row.id}")
+    assert (world.ledger.sweep(row.id), world.ledger.trials(row.id)) == (row, before)
+    world.close()
+
+
+def test_cancelled_trials_are_not_started_by_it(tmp_path: Path) -> None:
+    world = many(tmp_path, {"concurrent": 2})
+    sweep = world.begin()
+    driving = world.driving(world.site())
+    driving.observer = Ticks({20: lambda: world.ledger.wish(sweep, Wish.STOP)})
+    assert driving.run(sweep).state is SweepState.CANCELLED
+    before = world.ledger.trials(sweep)
+    assert {trial.state for trial in before} == {State.SUCCEEDED, State.CANCELLED}
+
+    resume(world, sweep, Boundaries(), more=1)
+
+    after = world.ledger.trials(sweep)
+    assert after[: len(before)] == before
+    assert {trial.replicate for trial in after[len(before) :]} == {2}
+    assert {trial.state for trial in after[len(before) :]} == {State.SUCCEEDED}
+    world.close()
+
+
+def test_points_that_were_never_made_are_not_either(tmp_path: Path) -> None:
+    world, row = ended_world(tmp_path)
+    opened = world.open_ledger()
+    lease = opened.hold(
+        row.id, world.owner(dead_for_sure=True), now=world.cluster.clock(), ttl_s=1, token="t"
+    )
+    opened.update_sweep(lease, exhausted=False)
+    opened.release(lease)
+    opened.close()
+
+    with pytest.raises(ConflictError, match="ended before all its trials had run") as caught:
+        resume(world, row.id, Boundaries())
+
+    assert f"airflows resume {row.id} --failed" in (caught.value.hint or "")
+    assert len(world.ledger.trials(row.id)) == BEFORE
     world.close()
 
 

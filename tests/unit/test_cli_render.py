@@ -262,12 +262,15 @@ def test_importance_has_a_line_for_each_parameter():
     assert "  momentum   25.0%  (active in 12 of 30)" in told
 
 
-def test_where_the_median_ranks_another_mean_is_not_called_worse():
+def test_where_the_median_ranks_a_better_mean_is_not_called_worse():
     groups = [
         group(1, 0.9, n=3, sd=0.01, ci95=[0.8, 1.0]),
-        group(2, 0.8, n=3, sd=0.02, p=0.01, separable_from_winner=True),
+        group(2, 0.8, n=3, sd=0.02, p=0.01, separable_from_winner=False),
+        group(3, 0.7, n=3, sd=0.02, p=0.02, separable_from_winner=True),
     ]
     objective = {"metric": "acc", "goal": "maximize", "take": "last", "across_replicates": "median"}
     told = "\n".join(ranked.results_lines(results(*groups, objective=objective), PLAIN))
-    assert "different, p=0.01" in told
-    assert "is different beyond noise" in told
+    assert "better mean, p=0.01" in told
+    assert "has a better mean, beyond noise: p = 0.01" in told
+    assert "worse, p=0.02" in told
+    assert "within noise" not in told

@@ -26,8 +26,9 @@ class Store(FakeTracker):
         self.curves = {}
         self.names = {}
 
-    def log(self, number, *values, metric="loss"):
-        self.curves[f"run-{number}"] = [MetricPoint(step, v, step) for step, v in enumerate(values, 1)]
+    def log(self, number, *values, metric="loss", at=NOW):
+        at_ms = int(at * 1000)
+        self.curves[f"run-{number}"] = [MetricPoint(step, v, at_ms) for step, v in enumerate(values, 1)]
         self.names[f"run-{number}"] = metric
 
     def latest(self, run_ids):
@@ -44,7 +45,7 @@ class Written:
     """As much of a ledger as judging needs."""
 
     def __init__(self, trials=()):
-        self.rows, self._trials = [], trials
+        self.rows, self._trials, self.reopened = [], trials, {}
 
     def add_scores(self, lease, rows):
         assert lease is LEASE
@@ -55,6 +56,9 @@ class Written:
 
     def trials(self, _sweep):
         return self._trials
+
+    def reopenings(self, _sweep):
+        return self.reopened
 
 
 @pytest.fixture
@@ -168,16 +172,105 @@ def test_what_waits_at_a_rung_is_taken_off_only_with_a_checkpoint(store, ledger)
     setting = replace(ASHA, resume=True)
     store.log(0, 0.5, 0.5, 0.5)
     saved = set()
-    made = judging(store, setting, trial(0), saved=lambda trial: trial.number in saved)
+    made = judging(store, setting, trial(0), saved=lambda trial, _step, _since: trial.number in saved)
     made.look(ledger, LEASE, NOW)
 
     assert orders(made).pauses == frozenset()
     assert set(orders(made).waits) == {0}
 
     saved.add(0)
+    made.look(ledger, LEASE, NOW + 5)
 
     assert orders(made).pauses == {0}
     assert orders(made, planned=1).waits == {}
+
+
+def test_a_checkpoint_is_wanted_for_the_step_of_the_rung_and_looked_for_every_few_seconds(store, ledger):
+    store.log(0, 0.5, 0.5, 0.5, 0.5)
+    asked = []
+
+    def saved(_trial, step, since):
+        asked.append((step, since))
+        return len(asked) == 3
+
+    made = judging(store, replace(ASHA, resume=True), trial(0), saved=saved)
+    paused = []
+    for second in range(12):
+        made.look(ledger, LEASE, NOW + second)
+        paused.append(bool(orders(made).pauses))
+
+    assert asked == [(3, NOW)] * 3
+    assert paused == [False] * 6 + [True] * 6
+
+
+def test_after_a_restart_only_what_is_saved_from_then_on_counts_where_no_step_is_known(store, ledger):
+    ledger.rows, ledger._trials = [StoredScore(0, "loss", 3, 0.5)], [trial(0)]
+    asked = []
+    made = Judging(
+        store, replace(ASHA, resume=True), ["loss"], lambda _trial, *wanted: asked.append(wanted) or False
+    )
+    made.take_over(ledger, "s-1")
+    made.look(ledger, LEASE, NOW + 50)
+    orders(made)
+
+    assert asked == [(3, NOW + 50)]
+
+
+def test_points_that_are_to_come_are_counted_as_points(store, ledger):
+    """Of two and of three points one goes on, of four two: so a fourth may let the second go on."""
+    setting = replace(ASHA, resume=True, reduction=2)
+    made = judging(store, setting, replicates=2)
+    for number, value in enumerate((0.1, 0.1, 0.5, 0.5)):
+        store.log(number, value, value, value)
+        made.follow(trial(number, point=number // 2, replicate=number % 2))
+    made.look(ledger, LEASE, NOW)
+
+    assert set(orders(made, planned=4).stops) == {2, 3}
+    assert set(orders(made, planned=6).stops) == {2, 3}
+    assert orders(made, planned=8).stops == {}
+
+
+def test_replicates_that_have_not_started_are_waited_for(store, ledger):
+    setting = replace(ASHA, min_steps=1, reduction=2)
+    made = judging(store, setting, replicates=2)
+    trials = [trial(n, State.PENDING, point=n // 2, replicate=n % 2, claimed_at=None) for n in range(4)]
+    made.expect(trials)
+    for number, value in enumerate((0.3, 0.3, 0.4)):
+        store.log(number, value)
+        made.follow(replace(trials[number], state=State.RUNNING, claimed_at=1.0))
+    made.look(ledger, LEASE, NOW)
+
+    assert orders(made, planned=4).stops == {}
+
+    store.log(3, 0.6)
+    made.follow(replace(trials[3], state=State.RUNNING, claimed_at=1.0))
+    made.look(ledger, LEASE, NOW + 1)
+
+    assert set(orders(made, planned=4).stops) == {2, 3}
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_replicates_that_were_added_are_not_compared(store, ledger, resume):
+    setting = replace(ASHA, resume=resume)
+    made = judging(store, setting)
+    store.log(0, 0.5, 0.5, 0.5)
+    store.log(1, 0.4, 0.4, 0.4)
+    store.log(2, 0.9, 0.9, 0.9)
+    made.follow(trial(0, State.SUCCEEDED))
+    made.follow(trial(1, State.SUCCEEDED))
+    made.follow(trial(2, point=1, replicate=1))
+    made.look(ledger, LEASE, NOW)
+
+    assert (orders(made, planned=3).stops, orders(made, planned=3).waits) == ({}, {})
+
+
+def test_a_replicate_that_was_added_still_stops_by_itself(store, ledger):
+    made = judging(store, ASHA)
+    store.log(0, float("nan"))
+    made.follow(trial(0, replicate=1))
+    made.look(ledger, LEASE, NOW)
+
+    assert orders(made).stops == {0: "stopped at step 1: loss is NaN"}
 
 
 def test_trials_that_will_never_start_are_not_waited_for(store, ledger):
@@ -187,6 +280,58 @@ def test_trials_that_will_never_start_are_not_waited_for(store, ledger):
 
     assert set(made.orders(planned=9, may_start=True).waits) == {0}
     assert made.orders(planned=9, may_start=False).waits == {}
+
+
+# Taken up again
+
+
+def reopened(store, ledger, setting, *values):
+    """A trial that has logged values and was taken up again since."""
+    store.log(0, *values, at=NOW - 100)
+    ledger.reopened, ledger._trials = {0: NOW}, [trial(0)]
+    made = Judging(store, setting, ["loss"])
+    made.take_over(ledger, "s-1")
+    made.follow(trial(0))
+    made.look(ledger, LEASE, NOW + 1)
+    return made
+
+
+@pytest.mark.parametrize(
+    "setting", [Setting("nan", **LOSS), Setting("threshold", **LOSS, worse_than=9.0), ASHA]
+)
+def test_what_was_logged_before_a_trial_was_taken_up_again_does_not_count(store, ledger, setting):
+    made = reopened(store, ledger, setting, 0.5, 99.0, float("nan"))
+
+    assert (orders(made).stops, ledger.rows) == ({}, [])
+
+    store.log(0, float("nan"), at=NOW + 2)
+    made.look(ledger, LEASE, NOW + 12)
+
+    assert orders(made).stops == {0: "stopped at step 1: loss is NaN"}
+
+
+def test_a_trial_that_was_taken_up_again_is_judged_before_it_is_as_far_as_it_was(store, ledger):
+    made = reopened(store, ledger, ASHA, *[0.5] * 20)
+    old = store.curves["run-0"]
+    store.curves["run-0"] = [MetricPoint(step, 0.7, int(NOW + 1) * 1000) for step in range(1, 4)] + old
+    made.look(ledger, LEASE, NOW + 2)
+
+    assert ledger.rows == [StoredScore(0, "loss", 3, 0.7)]
+
+
+def test_the_wrong_name_of_an_attempt_before_the_code_was_mended_is_not_told(store, ledger):
+    store.names["run-0"] = "Loss"
+    store.log(0, 0.5, at=NOW - 100, metric="Loss")
+    ledger.reopened, ledger._trials = {0: NOW}, [trial(0)]
+    made = Judging(store, None, ["loss"])
+    made.take_over(ledger, "s-1")
+    made.follow(trial(0))
+    made.look(ledger, LEASE, NOW + 1)
+
+    assert orders(made).unseen == ""
+
+
+# Names of metrics
 
 
 def test_a_name_that_differs_in_punctuation_is_told_at_once(store, ledger):
@@ -216,6 +361,32 @@ def test_another_name_is_told_once_the_first_trial_has_ended(store, ledger):
 
     made.follow(trial(0, State.SUCCEEDED))
     made.look(ledger, LEASE, NOW + 10)
+
+    assert orders(made).unseen == "val_acc not seen; logged: 'accuracy'"
+
+
+@pytest.mark.parametrize("state", [State.FAILED, State.CANCELLED, State.STOPPED])
+@pytest.mark.parametrize("logged", ["", "system/cpu_utilization_percentage"])
+def test_a_trial_that_died_before_it_logged_anything_says_nothing(store, ledger, state, logged):
+    made = Judging(store, None, ["loss"])
+    store.curves["run-0"], store.names["run-0"] = [MetricPoint(1, 1.0, 1)], logged
+    store.latest = lambda run_ids: {r: {logged: MetricPoint(1, 1.0, 1)} if logged else {} for r in run_ids}
+    made.follow(trial(0, state))
+    made.look(ledger, LEASE, NOW)
+
+    assert orders(made).unseen == ""
+
+    made.follow(trial(1, State.SUCCEEDED))
+    made.look(ledger, LEASE, NOW + 10)
+
+    assert orders(made).unseen.startswith("loss not seen; logged: ")
+
+
+def test_a_trial_that_failed_with_other_names_logged_tells_them(store, ledger):
+    made = Judging(store, None, ["val_acc"])
+    store.log(0, 0.5, metric="accuracy")
+    made.follow(trial(0, State.FAILED))
+    made.look(ledger, LEASE, NOW)
 
     assert orders(made).unseen == "val_acc not seen; logged: 'accuracy'"
 

@@ -18,13 +18,13 @@ from airflows.backends.kubernetes.manifest import (
     config_map,
     job_object,
     literal,
-    lost_fields,
     on_volume,
     service_object,
     spec_digest,
     sweep_label,
 )
 from airflows.backends.kubernetes.merging import merged
+from airflows.backends.kubernetes.submitting import lost_fields
 
 GOLDEN = Path(__file__).parents[1] / "data" / "kubernetes" / "job.json"
 VERSIONS = [v for v in all_versions() if tuple(map(int, major_minor(v).split("."))) >= (1, 24)]
@@ -52,6 +52,10 @@ def job(**changes):
         "timeout_s": 43200.0,
     }
     return Job(**{**fields, **changes})
+
+
+def with_uid(made):
+    return {**made, "metadata": {**made["metadata"], "uid": "some-uid"}}
 
 
 FULL = {
@@ -111,7 +115,7 @@ def test_objects_are_valid_for_every_version_since_1_24(version, options):
     objects = [
         job_object(attempt, there),
         job_object(replace(attempt, nodes=1, timeout_s=None, avoid=("a", "b")), there),
-        service_object(attempt, "some-uid", there),
+        service_object(with_uid(job_object(attempt, there))),
         config_map("tools", "ml", {"preamble.sh": b"true"}),
     ]
     for one in objects:
@@ -213,12 +217,19 @@ def test_names_and_labels_fit_also_for_the_longest_sweep():
 
 
 def test_an_attempt_is_known_by_what_it_runs():
-    one = spec_digest(job())
+    code = Path("/home/snapshots/0f0f/src")
+    one = spec_digest(job(code=code), "image:1")
 
-    assert one == spec_digest(job(env={"MLFLOW_RUN_ID": "abc", "OTHER": "1"}, timeout_s=1.0))
-    assert one != spec_digest(job(env={"MLFLOW_RUN_ID": "def"}))
-    assert one != spec_digest(job(files={"command.sh": b"true"}))
-    assert one != spec_digest(job(attempt=1))
+    same = job(code=code, env={"MLFLOW_RUN_ID": "abc", "OTHER": "1"}, timeout_s=1.0)
+    assert one == spec_digest(same, "image:1")
+    assert one != spec_digest(same, "image:2")
+    for change in (
+        {"env": {"MLFLOW_RUN_ID": "def"}},
+        {"files": {"command.sh": b"true"}},
+        {"attempt": 1},
+        {"code": Path("/home/snapshots/1e1e/src")},
+    ):
+        assert one != spec_digest(replace(same, **change), "image:1")
 
 
 def test_a_template_of_one_s_own_adds_and_does_not_take_names_ranks_and_rendezvous():

@@ -1,8 +1,11 @@
 """Smaller parts of the Kubernetes backend: options, kubeconfigs, refusals, archives."""
 
 import json
+import random
 import re
+import sys
 import tarfile
+import threading
 from io import BytesIO
 from pathlib import Path
 
@@ -10,15 +13,18 @@ import pytest
 from pydantic import ValidationError
 
 from airflows.backends import registry
-from airflows.backends.kubernetes import KubernetesSettings
+from airflows.backends.kubernetes import KubernetesSettings, parcels
 from airflows.backends.kubernetes.kubeconfig import find_access
 from airflows.backends.kubernetes.listing import remote_run
+from airflows.backends.kubernetes.logs import LogKeeper
 from airflows.backends.kubernetes.manifest import SPEC
 from airflows.backends.kubernetes.parcels import archive, tools
+from airflows.backends.kubernetes.pods import Pod
 from airflows.backends.kubernetes.refusals import in_words, refusal_of
 from airflows.backends.kubernetes.settings import Equivalent, Volume
 from airflows.backends.kubernetes.submitting import plain_image, version_of
 from airflows.errors import BackendUnavailableError, SpecError
+from airflows.trial import Handle
 
 # Options
 
@@ -48,6 +54,28 @@ def test_every_option_is_on_the_page():
         ({"memory": "much"}, "backend.memory", "pattern"),
         ({"code": "pvc"}, "backend", "needs `pvc:"),
         ({"keep": "10m"}, "backend", "at least 1h"),
+        ({"pod_template": {"spec": 1}}, "backend.pod_template", "spec must be a mapping"),
+        (
+            {"pod_template": {"spec": {"containers": [{"name": "main", "env": ["A=1"]}]}}},
+            "backend.pod_template",
+            "spec.containers.env must be a list of mappings, each with its name",
+        ),
+        (
+            {"pod_template": {"spec": {"containers": {"main": {}}}}},
+            "backend.pod_template",
+            "spec.containers must be",
+        ),
+        (
+            {"pod_template": {"spec": {"containers": [{"name": "main", "env": None}]}}},
+            "backend.pod_template",
+            "env must",
+        ),
+        (
+            {"pod_template": {"spec": {"containers": [{"env": [{"name": "A", "value": "1"}]}]}}},
+            "backend.pod_template",
+            "spec.containers must be a list of mappings, each with its name",
+        ),
+        ({"pod_template": {"spec": {"tolerations": 3}}}, "backend.pod_template", "tolerations must"),
         ({"grace": "soon"}, "backend.grace", "is not a duration"),
     ],
 )
@@ -57,6 +85,12 @@ def test_a_wrong_option_is_an_error_that_names_it(tmp_path, options, field, word
 
     assert caught.value.field == field
     assert words in str(caught.value)
+
+
+def test_maps_of_a_template_may_have_any_keys():
+    template = {"metadata": {"labels": {"env": "prod"}}, "spec": {"nodeSelector": {"ports": "many"}}}
+
+    assert KubernetesSettings(pod_template=template).pod_template == template
 
 
 def test_what_an_accelerator_type_says_goes_before_what_is_said_for_all():
@@ -235,6 +269,45 @@ def test_the_same_code_is_the_same_archive(tmp_path):
     with tarfile.open(fileobj=BytesIO(packed[0])) as tar:
         assert sorted(tar.getnames()) == ["src/run", "src/train.py"]
         assert tar.getmember("src/train.py").mode & 0o200
+
+
+def test_packing_stops_where_config_maps_hold_no_more(tmp_path, monkeypatch):
+    code = tmp_path / "src"
+    code.mkdir()
+    for number in range(9):
+        (code / f"{number}.bin").write_bytes(random.Random(number).randbytes(1_000_000))
+    added = []
+    plain = parcels._plain
+    monkeypatch.setattr(parcels, "_plain", lambda member: added.append(member) or plain(member))
+
+    with pytest.raises(parcels.TooLargeError):
+        archive(code)
+    assert len(added) < 7
+
+
+def test_a_log_is_copied_once_however_many_ask_for_it(tmp_path, monkeypatch):
+    started, at_once, at_end = [], threading.Barrier(8), threading.Event()
+    keeper = LogKeeper(None, tmp_path)
+    monkeypatch.setattr(LogKeeper, "_copy", lambda _self, *_args: started.append(1) or at_end.wait(10))
+    pod = Pod("u", "p", 0, 0.0, "Running")
+
+    def ask():
+        at_once.wait(10)
+        keeper.follow(Handle("lr-0a1b2c-0000-a0"), pod)
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    switch = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(switch)
+        at_end.set()
+
+    assert len(started) == 1
 
 
 def test_the_tools_fit_into_one_config_map():

@@ -1,6 +1,7 @@
 """What Jobs and pods say, told from what a real cluster recorded."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -106,7 +107,7 @@ def watch(name, tmp_path, *, every=1):
         lambda: 1000 * cluster.at,
         NoCopies(cluster, tmp_path),
         Reasons(cluster),
-        lambda _h: None,
+        lambda _h, _why: None,
         1e9,
     )
     handle, phases, seen = Handle(cluster.name), [], None
@@ -253,7 +254,29 @@ def test_the_first_node_that_failed_is_the_cause():
 
     seen = states.observe(Known(failed_job(), pods))
 
-    assert (seen.exit_code, seen.node, seen.host) == (11, 1, "node0")
+    assert (seen.exit_code, seen.node, seen.host) == (11, 1, "node1")
+
+
+@pytest.mark.parametrize(
+    "message", ["", "Pod ml/x has condition DisruptionTarget matching FailJob rule at index 0"]
+)
+def test_a_node_that_fails_in_the_wake_of_a_preempted_one_is_not_the_cause(message):
+    echo = ended_pod(0, 1, "2026-11-30T04:00:04Z")
+    preempted = replace(ended_pod(1, 143, "2026-11-30T04:00:06Z"), disrupted_by="PreemptionByScheduler")
+    job = failed_job("PodFailurePolicy", message) if message else failed_job()
+
+    seen = states.observe(Known(job, [echo, preempted]))
+
+    assert classify(seen, []).reason is Reason.PREEMPTED
+    assert (seen.node, seen.host) == (1, "node1")
+
+
+def test_what_befell_a_pod_that_was_replaced_is_not_the_cause():
+    before = replace(ended_pod(0, 143), uid="before", created_at=1.0, disrupted_by="EvictionByEvictionAPI")
+    after = replace(ended_pod(0, 7), created_at=2.0)
+
+    assert states.observe(Known(failed_job(nodes=1), [before, after])).exit_code == 7
+    assert classify(states.observe(Known(failed_job(nodes=1), [before, after])), []).reason is Reason.ERROR
 
 
 def test_of_two_ends_in_one_second_the_signalled_one_is_the_echo():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflows.pareto import distances, rank_front
+from airflows.pareto import distances, pareto_front, rank_front
 from airflows.ranking import Aim, Scored
 from airflows.trial import Reason, State
 
@@ -132,6 +132,47 @@ def test_a_group_of_several_objectives_is_written_with_all_of_them():
 def test_distances_take_values_of_any_size():
     huge = distances([(1.7e308, 1e-300), (-1.7e308, 2e-300), (0.0, 1e-300)], [0, 1, 2], ["minimize"] * 2)
     assert huge == pytest.approx([1.0, 1.0, 0.5])
+
+
+class Counted(float):
+    """A number that counts how often it is compared."""
+
+    compared = 0
+
+    def __rmul__(self, other):
+        return Counted(float(other) * float(self))
+
+    def __le__(self, other):
+        Counted.compared += 1
+        return float(self) <= float(other)
+
+    def __lt__(self, other):
+        Counted.compared += 1
+        return float(self) < float(other)
+
+
+def compared(count):
+    """Return how many comparisons a front of so many points with two objectives takes."""
+    Counted.compared = 0
+    rows = [(Counted(at * 7919 % count), Counted(at * 7919 % count)) for at in range(count)]
+    assert len(pareto_front(rows, ["minimize", "maximize"])) == count
+    return Counted.compared
+
+
+def test_a_front_of_two_objectives_takes_little_more_than_twice_as_long_for_twice_the_points():
+    assert 0 < compared(2000) < 2.5 * compared(1000)
+
+
+pairs = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=20)
+
+
+@given(pairs)
+def test_the_front_of_two_objectives_agrees_with_its_definition(rows):
+    def beats(one, other):
+        return one != other and one[0] <= other[0] and one[1] >= other[1]
+
+    expected = [at for at, row in enumerate(rows) if not any(beats(other, row) for other in rows)]
+    assert pareto_front(rows, ["minimize", "maximize"]) == expected
 
 
 values = st.one_of(st.floats(-10, 10), st.sampled_from([0.0, 1.0, math.nan, math.inf]), st.none())

@@ -170,6 +170,23 @@ def test_a_difference_within_noise_is_said_to_be():
     assert close[1].p > 0.5
 
 
+@pytest.mark.parametrize("goal", ["minimize", "maximize"])
+@pytest.mark.parametrize("across", ["worst", "median"])
+def test_a_better_mean_than_the_winners_is_not_called_separable_from_it(goal, across):
+    """The winner by worst or median has the worse mean, and the test of the means is sure of it."""
+    sign = 1.0 if goal == "minimize" else -1.0
+    aim = Aim("loss", goal, replicates=12, across_replicates=across)
+    steady, odd = [0.98, 1.02] * 6, ([0.5] * 11 + [1.1] if across == "worst" else [1.05] * 7 + [0.1] * 5)
+    losses = [*steady, *odd, *[5.0, 5.1] * 6]
+    first, second, third = rank(aim, trials(*(sign * loss for loss in losses), replicates=12)).ranked
+
+    assert first.point == 0
+    assert sign * second.mean < sign * first.mean
+    assert second.p_adjusted < 0.05
+    assert (second.separable_from_winner, second.is_ahead) == (False, True)
+    assert (third.separable_from_winner, third.is_ahead) == (True, False)
+
+
 def test_single_trials_cannot_be_told_from_noise():
     first, second = rank(LOSS, trials(0.1, 0.2)).ranked
     assert (first.sd, first.ci95) == (None, None)

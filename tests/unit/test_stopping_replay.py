@@ -1,5 +1,6 @@
 """What a rule would have done to curves that are known, and which settings are refused."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,15 @@ def test_what_is_no_number_ends_a_trial_before_it_is_compared():
     done = replay(Setting("asha", **LOSS, min_steps=4), [diverged, *curves(0.3, 0.5)[1:]], [1])
 
     assert {number: stop.step for number, stop in done.stops.items()} == {0: 2}
+
+
+def test_replicates_that_were_added_to_a_winner_are_not_compared():
+    good, bad = curves(0.1, 0.5)
+    added = replace(curves(0.9)[0], number=2, point=1, is_added=True)
+    setting = Setting("asha", **LOSS, min_steps=4)
+
+    assert list(replay(setting, [good, bad, added]).stops) == [1]
+    assert list(replay(setting, [good, bad, replace(added, is_added=False)]).stops) == [1, 2]
 
 
 def test_no_curves_save_nothing():

@@ -50,6 +50,18 @@ def test_the_set_of_those_that_may_be_as_good_is_named():
     assert "2 of the 3 other points may be as good, within noise: rank 2 3" in words(found)
 
 
+def test_a_better_mean_than_the_winners_is_no_confirmation_of_it():
+    odd = [*[0.5] * 11, 1.1]
+    found = judged([0.98, 1.02] * 6, odd, [5.0, 5.1] * 6, across_replicates="worst")
+    assert (ranks(found.inseparable), found.separated) == ([2], 1)
+    # It is no closer with more of them, and is not to be taken as equal.
+    assert (found.close, found.advice) == ((), None)
+    told = words(found)
+    assert "1 of the 2 other points may be as good: the mean is better beyond noise at rank 2" in told
+    assert "within noise" not in told
+    assert ranks(found.contenders) == [1, 2]
+
+
 def test_every_comparison_counts():
     """One difference at 3 % is one; the best of many is not."""
     close = [around(1.0), around(1.27)]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +18,19 @@ from airflows.backends.kubernetes.client import Api, as_unavailable, load_lightk
 from airflows.backends.kubernetes.listing import remote_run
 from airflows.backends.kubernetes.logs import LogKeeper, LogReader
 from airflows.backends.kubernetes.manifest import (
+    BECAUSE,
     MANAGED_BY,
     on_volume,
     sweep_label,
 )
+from airflows.backends.kubernetes.place import Place
 from airflows.backends.kubernetes.pods import Pod, pod_of
 from airflows.backends.kubernetes.reasons import Reasons
 from airflows.backends.kubernetes.refusals import ApiError
 from airflows.backends.kubernetes.settings import KubernetesSettings
 from airflows.backends.kubernetes.submitting import Submitter
 from airflows.backends.kubernetes.watching import Watcher
-from airflows.errors import SubmitError
+from airflows.errors import BackendUnavailableError, SubmitError, SubmitUnsentError
 from airflows.ids import Token
 from airflows.train import TrainConfig
 from airflows.trial import Handle
@@ -35,6 +38,8 @@ from airflows.trial import Handle
 _BATCH = 50
 _FEW, _MANY = 20, 500
 _SOON_S = 5.0
+# A server gives a request up after a minute: until then one whose answer was lost may be carried out.
+_LAG_S = 60.0
 _SCRATCH = "/tmp/airflows-checkpoints"  # noqa: S108 - in the container, where nobody else is
 
 
@@ -64,6 +69,7 @@ class KubernetesBackend:
         self._root = (settings.root or home).expanduser().absolute()
         self._pause = pause
         self._api = self._open_api(settings.patience)
+        self._place = Place(self._api)
         self._keeper = LogKeeper(self._api, self._root / "kept-logs")
         self._reasons = Reasons(self._api)
         self._submitter = Submitter(self._api, settings)
@@ -97,7 +103,7 @@ class KubernetesBackend:
             idempotent_submit=True,
             max_batch=_BATCH,
             queues_itself=False,
-            visibility_lag_s=0.0,
+            visibility_lag_s=_LAG_S,
             makes_mlflow_run=False,
             slots=self._slots,
             shares_host=False,
@@ -113,6 +119,13 @@ class KubernetesBackend:
         """Where pods keep checkpoints: the volume, else the container's own disk, which is lost with it."""
         pvc = self._settings.pvc
         return Path(_SCRATCH if pvc is None else f"{pvc.mount.rstrip('/')}/checkpoints")
+
+    def secret_hint(self, names: Iterable[str]) -> str:
+        """Return what to do about variables that others must not see; empty when they get to pods."""
+        missing = sorted(set(names) - set(self._settings.env))
+        if not missing or self._settings.tracking_secret is not None:
+            return ""
+        return f"Make a Secret with the keys {', '.join(missing)}, and name it as backend.tracking_secret."
 
     def path_hint(self, path: str) -> str:
         """Return what to do about a checkpoint directory that pods do not keep; empty when they do."""
@@ -156,17 +169,27 @@ class KubernetesBackend:
 
     def submit(self, jobs: Sequence[Job]) -> Sequence[Handle | SubmitError]:
         """Make a Job for each; the same token again is the same Job."""
+        try:
+            self._place.require(job.token for job in jobs)
+        except BackendUnavailableError as exc:
+            return [SubmitUnsentError(str(exc), hint=exc.hint) for _ in jobs]
         answers = self._submitter.submit(jobs)
         self._watcher.hurry()
-        return answers
+        return [one if isinstance(one, SubmitError) else self._place.handle(one) for one in answers]
 
     def find(self, tokens: Sequence[Token]) -> Mapping[Token, Handle]:
         """Return the handles of the tokens that the namespace has Jobs of."""
         if not tokens:
             return {}
         selector = paths.of_sweeps(map(sweep_label, tokens))
-        found = {(job.get("metadata") or {}).get("name") for job in self._list("jobs", selector)}
-        return {token: Handle(token) for token in tokens if str(token) in found}
+        self._place.require(tokens)
+        there = {str((job.get("metadata") or {}).get("name")): job for job in self._list("jobs", selector)}
+        found = [token for token in tokens if str(token) in there]
+        try:
+            self._api.each(lambda token: self._submitter.serve_found(there[str(token)]), found)
+        except ApiError as exc:
+            raise as_unavailable(exc, self._api.namespace) from None
+        return {token: self._place.handle(token) for token in found}
 
     def _list(self, kind: str, selector: str) -> list[dict[str, Any]]:
         namespace = self._api.namespace
@@ -180,7 +203,8 @@ class KubernetesBackend:
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Observation]:
         """Observe attempts; between two looks, which become rare when nothing changes, the last is told."""
-        return self._watcher.poll(handles)
+        names = self._place.jobs(handles)
+        return {names[job]: seen for job, seen in self._watcher.poll(list(names)).items()}
 
     def wait(self, timeout_s: float) -> None:
         """Return after `timeout_s` seconds."""
@@ -190,7 +214,7 @@ class KubernetesBackend:
 
     def cancel(self, handles: Sequence[Handle]) -> None:
         """Delete the Jobs of attempts: their pods get SIGTERM and the grace time; ended ones stay."""
-        self._api.each(self._cancel, handles)
+        self._api.each(self._cancel, list(self._place.jobs(handles)))
         if handles:
             self._watcher.hurry()
 
@@ -208,7 +232,7 @@ class KubernetesBackend:
     def _pods_now(self, handle: Handle) -> list[Pod]:
         return [pod_of(item) for item in self._list("pods", f"job-name={handle}")]
 
-    def _delete(self, handle: Handle) -> None:
+    def _delete(self, handle: Handle, because: str = "") -> None:
         """Delete a Job that has not ended, its pods first: it is there until they are gone.
 
         Raises:
@@ -221,22 +245,34 @@ class KubernetesBackend:
             if states.is_over(job) or states.is_going(job):
                 return
             uid = (job.get("metadata") or {}).get("uid")
-            self._api.delete(where, {"propagationPolicy": "Foreground", "preconditions": {"uid": uid}})
+            if because and states.ended_because(job) != because:
+                self._note(where, uid, because)
+            self._api.delete(where, paths.deletion(uid))
         except ApiError as exc:
             if not exc.is_missing:
                 raise as_unavailable(exc, self._api.namespace) from None
+
+    def _note(self, where: str, uid: Any, because: str) -> None:
+        """Write at a Job why it is ended, for a driver that sees it going and knows nothing else."""
+        try:
+            self._api.patch(where, {"metadata": {"uid": uid, "annotations": {BECAUSE: because}}})
+        except ApiError as exc:
+            # Without the right to it, only this driver knows why.
+            if exc.is_busy:
+                raise
 
     # Logs
 
     def logs(self, handle: Handle, *, node: int, follow: bool, lines: int | None = None) -> Iterator[str]:
         """Yield the log of one node; with `follow` until the attempt has ended."""
+        job = self._place.job(handle)
         reader = LogReader(
             self._api,
-            handle,
+            job,
             node,
             self._pause,
             lambda: self._has_ended(handle),
-            self._keeper.path(handle, node),
+            self._keeper.path(job, node),
         )
         return reader.followed(lines=lines) if follow else reader.lines(lines=lines)
 
@@ -259,4 +295,4 @@ class KubernetesBackend:
         for job in self._list("jobs", f"{MANAGED_BY}=airflows"):
             run = remote_run(job, pods.get(str(job["metadata"].get("name")), ()))
             if run is not None:
-                yield run
+                yield replace(run, handle=self._place.handle(run.name))

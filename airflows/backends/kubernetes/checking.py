@@ -14,7 +14,7 @@ from airflows.backends.kubernetes.manifest import Context, UnfitJobError, gpus_o
 from airflows.backends.kubernetes.reasons import Reasons, names_of
 from airflows.backends.kubernetes.refusals import ApiError, in_words
 from airflows.backends.kubernetes.settings import KubernetesSettings
-from airflows.backends.kubernetes.submitting import STRICT_SINCE, Submitter, plain_image, require_image
+from airflows.backends.kubernetes.submitting import Submitter, plain_image, require_image
 from airflows.errors import AirflowsError, SpecError
 from airflows.ids import Token
 from airflows.train import TrainConfig
@@ -222,9 +222,9 @@ class Checker:
             body = job_object(job, context)
         except UnfitJobError as exc:
             raise SpecError(str(exc)) from None
-        strict = {"fieldValidation": "Strict"} if context.version >= STRICT_SINCE else {}
         try:
-            self.api.post(paths.jobs(self.api.namespace), body, dryRun="All", **strict)
+            query = paths.strictness(context.version)
+            self.api.post(paths.jobs(self.api.namespace), body, dryRun="All", **query)
         except ApiError as exc:
             if exc.is_final:
                 message = f"Kubernetes refuses such a run: {in_words(exc, self.api.namespace)}"

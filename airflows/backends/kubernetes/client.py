@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
-from airflows.backends.kubernetes.kubeconfig import Access, find_access
+from airflows.backends.kubernetes.kubeconfig import IN_CLUSTER, Access, find_access
 from airflows.backends.kubernetes.refusals import ApiError, in_words, refusal_of
 from airflows.errors import BackendUnavailableError, MissingExtraError
 
@@ -58,6 +58,10 @@ class Api:
         self._pause = pause
         self._opening = threading.Lock()
         self._opened: tuple[Access, Any] | None = None
+        self._pinned: Access | None = None
+        # The one in use, and the one before it, with which other threads may not be done.
+        self._clients: list[Any] = []
+        weakref.finalize(self, _close, self._clients)
 
     # Where and who
 
@@ -69,7 +73,7 @@ class Api:
     @property
     def host(self) -> str:
         """The server's address."""
-        return str(self._client()[0].cluster["server"])
+        return self._client()[0].server
 
     @property
     def context(self) -> str:
@@ -85,6 +89,10 @@ class Api:
     def post(self, path: str, body: Mapping[str, Any], /, **query: Any) -> dict[str, Any]:
         """Return the answer to a POST; only what was certainly not taken is sent again."""
         return _as_dict(self._send("POST", path, query, body, repeats=False))
+
+    def patch(self, path: str, body: Mapping[str, Any]) -> None:
+        """Merge something into an object."""
+        self._send("PATCH", path, {}, body, repeats=True)
 
     def delete(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer to a DELETE."""
@@ -167,11 +175,11 @@ class Api:
             BackendUnavailableError: it did not answer.
         """
         waited, wait, renewed = 0.0, _FIRST_WAIT_S, False
-        # Without a configuration, asking again is no use.
-        self._client()
         while True:
+            # Without a configuration, asking again is no use.
+            client = self._client()[1]
             try:
-                answer = self._once(method, path, query, body)
+                answer = self._once(client, method, path, query, body)
             except BackendUnavailableError:
                 if not repeats or waited >= self._patience_s:
                     raise
@@ -183,7 +191,7 @@ class Api:
                 if error.status == _UNAUTHORIZED and not renewed:
                     # A new token may be in the file by now.
                     renewed = True
-                    self._forget()
+                    self._forget(client)
                     continue
                 may_repeat = error.status == http.HTTPStatus.TOO_MANY_REQUESTS or (repeats and error.is_busy)
                 if not may_repeat or waited >= self._patience_s:
@@ -192,10 +200,12 @@ class Api:
             self._pause(due)
             waited, wait = waited + max(due, _FIRST_WAIT_S), min(2 * wait, _LONGEST_WAIT_S)
 
-    def _once(self, method: str, path: str, query: Mapping[str, Any], body: Mapping[str, Any] | None) -> Any:
-        client = self._client()[1]
+    def _once(
+        self, client: Any, method: str, path: str, query: Mapping[str, Any], body: Mapping[str, Any] | None
+    ) -> Any:
         content = None if body is None else json.dumps(body).encode()
-        headers = {} if body is None else {"Content-Type": "application/json"}
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        headers = {} if body is None else {"Content-Type": kind}
         with self._reached():
             return client.request(method, path, params=dict(query), content=content, headers=headers)
 
@@ -229,9 +239,32 @@ class Api:
                 self._opened = self._open()
             return self._opened
 
-    def _forget(self) -> None:
+    def _forget(self, client: Any) -> None:
         with self._opening:
+            # Of several threads that were refused at once, one makes it anew.
+            if self._opened is None or self._opened[1] is not client:
+                return
             self._opened = None
+            _close(self._clients, but=1)
+
+    def _find_access(self) -> Access:
+        """Return where to go: once opened, always the same place, whatever the files say by now.
+
+        Raises:
+            BackendUnavailableError: nothing leads there.
+        """
+        pinned = self._pinned
+        context = self._context
+        if pinned is not None and pinned.context != IN_CLUSTER:
+            context = pinned.context
+        access = find_access(self._kubeconfig, context, self._environ)
+        if pinned is not None and access.place != pinned.place:
+            message = (
+                f"context {access.context} led to namespace {pinned.namespace} of {pinned.server}, and now"
+                f" leads to namespace {access.namespace} of {access.server}."
+            )
+            raise BackendUnavailableError(message, hint="Put the kubeconfig back, or start airflows again.")
+        return access
 
     def _open(self) -> tuple[Access, Any]:
         adapter = load_lightkube()
@@ -240,7 +273,7 @@ class Api:
             import_module("lightkube.config.kubeconfig"),
         )
         convert = import_module("msgspec").convert
-        access = find_access(self._kubeconfig, self._context, self._environ)
+        access = self._find_access()
         single = config.SingleConfig(
             access.context,
             models.Context(cluster=access.context),
@@ -254,7 +287,8 @@ class Api:
         except (OSError, ValueError, adapter.ConfigError) as exc:
             message = f"the configuration of context {access.context} cannot be used: {exc}."
             raise BackendUnavailableError(message) from None
-        weakref.finalize(self, client.close)
+        self._pinned = access
+        self._clients.append(client)
         return access, client
 
 
@@ -274,6 +308,11 @@ def load_lightkube() -> Any:
 def as_unavailable(error: ApiError, namespace: str) -> BackendUnavailableError:
     """Return our error for a refusal that tells nothing about a run."""
     return BackendUnavailableError(f"Kubernetes: {in_words(error, namespace)}")
+
+
+def _close(clients: list[Any], but: int = 0) -> None:
+    while len(clients) > but:
+        clients.pop(0).close()
 
 
 def _error_of(content: bytes, answer: Any) -> ApiError:

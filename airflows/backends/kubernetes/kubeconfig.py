@@ -14,6 +14,7 @@ import yaml
 from airflows.errors import BackendUnavailableError
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+IN_CLUSTER = "in-cluster"
 _HINT = "Name a kubeconfig (backend.kubeconfig, KUBECONFIG) and a context that `kubectl` works with."
 _FILES = {
     "clusters": ("certificate-authority",),
@@ -38,6 +39,16 @@ class Access:
     namespace: str
     cluster: Mapping[str, Any]
     user: Mapping[str, Any]
+
+    @property
+    def server(self) -> str:
+        """The address."""
+        return str(self.cluster["server"])
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """What must stay the same while a driver runs; who asks may change."""
+        return self.context, self.server, self.namespace
 
 
 def find_access(
@@ -138,4 +149,4 @@ def _in_cluster(environ: Mapping[str, str], directory: Path) -> Access:
         "server": f"https://{address}:{port}",
         "certificate-authority": str(directory / "ca.crt"),
     }
-    return Access("in-cluster", namespace or "default", cluster, {"tokenFile": str(directory / "token")})
+    return Access(IN_CLUSTER, namespace or "default", cluster, {"tokenFile": str(directory / "token")})

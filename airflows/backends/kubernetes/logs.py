@@ -159,6 +159,7 @@ class LogKeeper:
     api: Api
     directory: Path
     _followed: dict[tuple[Handle, int], threading.Thread] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def path(self, handle: Handle, node: int) -> Path:
         """Return where the copy of a log is, if there is one."""
@@ -167,18 +168,19 @@ class LogKeeper:
     def follow(self, handle: Handle, pod: Pod) -> None:
         """Copy the log of a running pod from now on, unless that is done or too many are."""
         key = handle, pod.index
-        if self.is_followed(*key):
-            return
-        self._followed.pop(key, None)
-        if len(self._followed) >= MOST_FOLLOWED:
-            self._followed = {k: thread for k, thread in self._followed.items() if thread.is_alive()}
-        if len(self._followed) >= MOST_FOLLOWED:
-            return
-        thread = threading.Thread(
-            target=self._copy, args=(handle, pod), name=f"log-{handle}-{pod.index}", daemon=True
-        )
-        self._followed[key] = thread
-        thread.start()
+        with self._lock:
+            if self.is_followed(*key):
+                return
+            self._followed.pop(key, None)
+            if len(self._followed) >= MOST_FOLLOWED:
+                self._followed = {k: thread for k, thread in self._followed.items() if thread.is_alive()}
+            if len(self._followed) >= MOST_FOLLOWED:
+                return
+            thread = threading.Thread(
+                target=self._copy, args=(handle, pod), name=f"log-{handle}-{pod.index}", daemon=True
+            )
+            self._followed[key] = thread
+            thread.start()
 
     def is_followed(self, handle: Handle, node: int) -> bool:
         """Whether a log is being copied."""
@@ -187,9 +189,10 @@ class LogKeeper:
 
     def settle(self, handle: Handle, timeout_s: float) -> None:
         """Wait a moment for the copies of an attempt whose pods are gone."""
-        for (one, _), thread in list(self._followed.items()):
-            if one == handle:
-                thread.join(timeout_s)
+        with self._lock:
+            copies = [thread for (one, _), thread in self._followed.items() if one == handle]
+        for thread in copies:
+            thread.join(timeout_s)
 
     def keep_tail(self, handle: Handle, pod: Pod) -> None:
         """Keep the end of a log that nobody follows, as it is now."""

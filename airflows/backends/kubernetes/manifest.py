@@ -20,6 +20,7 @@ Object = dict[str, Any]
 """An object of the API, as JSON."""
 
 SWEEP, TRIAL, ATTEMPT, SPEC = "airflows/sweep", "airflows/trial", "airflows/attempt", "airflows/spec"
+BECAUSE = "airflows/ended-because"
 MANAGED_BY = "app.kubernetes.io/managed-by"
 INDEX = "batch.kubernetes.io/job-completion-index"
 QUEUE = "kueue.x-k8s.io/queue-name"
@@ -81,10 +82,13 @@ def sweep_label(token: str) -> str:
     return token.rsplit("-", 2)[0]
 
 
-def spec_digest(job: Job) -> str:
+def spec_digest(job: Job, image: str) -> str:
     """Return what tells an attempt from another one that has got the same name: what it runs."""
     files = {name: hashlib.sha256(job.files[name]).hexdigest() for name in sorted(job.files)}
-    return digest([job.sweep, job.number, job.attempt, files, job.env.get("MLFLOW_RUN_ID", "")])[:32]
+    # Kept code is in a directory named after its digest.
+    code = "" if job.code is None else f"{job.code.parent.name}/{job.code.name}"
+    run = job.env.get("MLFLOW_RUN_ID", "")
+    return digest([job.sweep, job.number, job.attempt, files, run, code, image])[:32]
 
 
 def job_object(job: Job, context: Context) -> Object:
@@ -114,7 +118,12 @@ def job_object(job: Job, context: Context) -> Object:
         "metadata": {
             "name": str(job.token),
             "namespace": context.namespace,
-            "labels": {**labels, SPEC: spec_digest(job), MANAGED_BY: "airflows", **_queue(place)},
+            "labels": {
+                **labels,
+                SPEC: spec_digest(job, context.image),
+                MANAGED_BY: "airflows",
+                **_queue(place),
+            },
             "annotations": {"airflows/sweep-id": job.sweep},
         },
         "spec": {**spec, "template": _template(job, context, place, labels)},
@@ -141,17 +150,19 @@ def _rules(settings: KubernetesSettings, nodes: int, version: tuple[int, int]) -
     ]
 
 
-def service_object(job: Job, uid: str, context: Context) -> Object:
-    """Return the headless Service under which the nodes of an attempt find each other."""
-    name = str(job.token)
+def service_object(made: Mapping[str, Any]) -> Object:
+    """Return the headless Service under which the nodes of an attempt find each other, from its Job."""
+    metadata = made["metadata"]
+    name, uid, labels = metadata["name"], metadata["uid"], metadata.get("labels") or {}
+    kept = {key: labels[key] for key in (SWEEP, TRIAL, ATTEMPT) if key in labels}
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid, "controller": False}
     return {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {
             "name": name,
-            "namespace": context.namespace,
-            "labels": {**_labels(job), MANAGED_BY: "airflows"},
+            "namespace": metadata["namespace"],
+            "labels": {**kept, MANAGED_BY: "airflows"},
             "ownerReferences": [owner],
         },
         "spec": {
@@ -380,10 +391,3 @@ def on_volume(path: str, mount: str, local: Path) -> Path | None:
     """Return where this machine sees what pods see as `path`; None when it is not on the volume."""
     inside = Path(path)
     return local / inside.relative_to(mount) if inside.is_relative_to(mount) else None
-
-
-def lost_fields(sent: Object, answer: Mapping[str, Any]) -> Sequence[str]:
-    """Return the fields that matter and that the cluster dropped without a word."""
-    got = answer.get("spec") or {}
-    names = ("completionMode", "podFailurePolicy", "podReplacementPolicy")
-    return [name for name in names if name in sent["spec"] and not got.get(name)]

@@ -11,6 +11,38 @@ _BY_NAME = frozenset(
 )
 
 
+def unfit(template: Mapping[str, Any]) -> str:
+    """Return what in a pod template cannot be merged; empty for nothing.
+
+    Example:
+        >>> unfit({"spec": {"containers": [{"name": "main", "env": ["A=1"]}]}})
+        'spec.containers.env must be a list of mappings, each with its name'
+    """
+    for part in ("metadata", "spec"):
+        if not isinstance(template.get(part, {}), Mapping):
+            return f"{part} must be a mapping"
+    return _unfit_lists(template.get("spec", {}), "spec")
+
+
+def _unfit_lists(tree: Mapping[str, Any], path: str) -> str:
+    for name, entries in tree.items():
+        key = "name" if name in _BY_NAME else _KEYS.get(str(name))
+        if key is None:
+            continue
+        if not isinstance(entries, list) or not all(_has(each, key) for each in entries):
+            return f"{path}.{name} must be a list of mappings, each with its {key}"
+        for entry in entries:
+            if words := _unfit_lists(entry, f"{path}.{name}"):
+                return words
+    if not isinstance(tree.get("tolerations", []), list):
+        return f"{path}.tolerations must be a list"
+    return ""
+
+
+def _has(entry: Any, key: str) -> bool:
+    return isinstance(entry, Mapping) and isinstance(entry.get(key), str | int)
+
+
 def merged(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
     """Return both, the second winning; null removes a key, as in a strategic merge patch.
 

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from airflows import checkpoints
 from airflows.backends.kubernetes import paths
@@ -25,6 +26,11 @@ _PREAMBLE = Path(__file__).with_name("preamble.sh")
 # A ConfigMap holds 1 MiB, in which base64 does not count.
 _PART_BYTES = 900_000
 _MOST_PARTS = 5
+_TOO_LARGE = (
+    f"the code is more than {_MOST_PARTS * _PART_BYTES / 1e6:,.1f} MB when packed, which is what goes into"
+    " ConfigMaps: keep data out of it with .gitignore or include_paths, name a volume (backend.pvc with"
+    " `local`), or put the code into the image (`code: image`)."
+)
 
 
 @cache
@@ -41,9 +47,25 @@ def tools_name() -> str:
     return f"airflows-tools-{hashlib.sha256(bytes(0).join(tools().values())).hexdigest()[:16]}"
 
 
+class TooLargeError(Exception):
+    """An archive is larger than it may be."""
+
+
+class _Limited(io.BytesIO):
+    def write(self, data: Any, /) -> int:
+        written = super().write(data)
+        if self.tell() > _MOST_PARTS * _PART_BYTES:
+            raise TooLargeError
+        return written
+
+
 def archive(directory: Path) -> bytes:
-    """Return code as a gzip tar, its root's name in front of each path; the same code is the same bytes."""
-    packed = io.BytesIO()
+    """Return code as a gzip tar, its root's name in front of each path; the same code is the same bytes.
+
+    Raises:
+        TooLargeError: ConfigMaps do not hold it; packing stops there.
+    """
+    packed = _Limited()
     with (
         gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as zipped,
         tarfile.open(fileobj=zipped, mode="w") as tar,
@@ -75,6 +97,7 @@ class Parcels:
         self._settings = settings
         self._lock = threading.Lock()
         self._sent: dict[str, Parcel] = {}
+        self._too_large: set[str] = set()
         self._placed: dict[Path, str] = {}
 
     def tools(self) -> str:
@@ -106,21 +129,23 @@ class Parcels:
             if way == "pvc" and self._settings.pvc is not None:
                 return Parcel(), self._on_volume(code, self._settings.pvc)
             key = str(code)
+            if key in self._too_large:
+                raise UnfitJobError(_TOO_LARGE)
             if key not in self._sent:
-                self._sent[key] = self._send(code, sweep)
+                try:
+                    self._sent[key] = self._send(code, sweep)
+                except UnfitJobError:
+                    # Kept code does not change.
+                    self._too_large.add(key)
+                    raise
             return self._sent[key], ""
 
     def _send(self, code: Path, sweep: str) -> Parcel:
-        packed = archive(code)
+        try:
+            packed = archive(code)
+        except TooLargeError:
+            raise UnfitJobError(_TOO_LARGE) from None
         parts = [packed[at : at + _PART_BYTES] for at in range(0, len(packed), _PART_BYTES)]
-        if len(parts) > _MOST_PARTS:
-            message = (
-                f"the code is {len(packed) / 1e6:,.1f} MB when packed, and at most"
-                f" {_MOST_PARTS * _PART_BYTES / 1e6:,.1f} MB go into ConfigMaps: keep data out of it with"
-                " .gitignore or include_paths, name a volume (backend.pvc with `local`), or put the code into"
-                " the image (`code: image`)."
-            )
-            raise UnfitJobError(message)
         digest = hashlib.sha256(packed).hexdigest()
         names = tuple(f"{sweep}-code-{digest[:12]}-{number}" for number in range(len(parts)))
         for name, part in zip(names, parts, strict=True):

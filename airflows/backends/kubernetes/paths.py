@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from airflows.backends.kubernetes.manifest import SWEEP
 
 KUEUE = "/apis/kueue.x-k8s.io"
+_STRICT_SINCE = (1, 25)
 ACCESS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
@@ -28,6 +29,16 @@ def log(namespace: str, pod: str) -> str:
 def kueue(version: str, namespace: str, kind: str, name: str = "") -> str:
     """Return the path of Kueue's objects: `localqueues`, `workloads`."""
     return _path(f"{KUEUE}/{version}/namespaces/{namespace}/{kind}", name)
+
+
+def deletion(uid: object) -> dict[str, object]:
+    """Return the body that deletes one Job, and no later one of its name, after its pods."""
+    return {"propagationPolicy": "Foreground", "preconditions": {"uid": uid}}
+
+
+def strictness(version: tuple[int, int]) -> dict[str, str]:
+    """Return the query by which a cluster refuses fields that it does not know, if it can."""
+    return {"fieldValidation": "Strict"} if version >= _STRICT_SINCE else {}
 
 
 def of_sweeps(sweeps: Iterable[str]) -> str:

@@ -130,6 +130,8 @@ await() {
     code=$?
     [[ $is_interrupted ]]
   do :; done
+  # Work that was saved and left off is not done: without a code the attempt would count as a success.
+  [[ ! $is_ending ]] || ((code)) || code=143
 }
 
 on_term() {

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
+from airflows.backends.kubernetes.merging import unfit
 from airflows.durations import parse_duration
 
 
@@ -174,6 +175,13 @@ class KubernetesSettings(Place):
     def _short_volume(cls, given: Any) -> Any:
         if isinstance(given, dict) and isinstance(given.get("pvc"), str):
             return {**given, "pvc": {"claim": given["pvc"]}}
+        return given
+
+    @field_validator("pod_template")
+    @classmethod
+    def _mergeable(cls, given: dict[str, Any]) -> dict[str, Any]:
+        if words := unfit(given):
+            raise ValueError(words)
         return given
 
     @model_validator(mode="after")

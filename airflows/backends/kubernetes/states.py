@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflows.backends.base import Observation, Phase
-from airflows.backends.kubernetes.manifest import QUEUE
+from airflows.backends.kubernetes.manifest import BECAUSE, QUEUE
 from airflows.backends.kubernetes.pods import Pod, newest_of_each, seconds
 from airflows.exits import OwnExit
 
@@ -59,6 +59,11 @@ def is_over(job: Object) -> bool:
 def is_going(job: Object) -> bool:
     """Whether a Job is being deleted."""
     return bool((job.get("metadata") or {}).get("deletionTimestamp"))
+
+
+def ended_because(job: Object) -> str:
+    """Return why airflows itself has ended a Job that could not start; empty when it has not."""
+    return str(((job.get("metadata") or {}).get("annotations") or {}).get(BECAUSE) or "")
 
 
 def is_suspended(job: Object) -> bool:
@@ -157,9 +162,16 @@ def _failed(known: Known, condition: Object) -> Observation:
         detail = "the time limit passed before it ran: waiting for a node counts" if never else ""
         return _ended(known, condition, code, "TIMED_OUT", detail, node=node)
     if "DisruptionTarget" in message or "rule at index 0" in message:
+        node = next((i for i, pod in newest_of_each(known.pods).items() if pod.disrupted_by), node)
         return _ended(known, condition, code, _disruption(known.pods), said, node=node)
     if first is None:
         return _without_a_pod(known, condition, said)
+    disrupted = [pod for pod in newest_of_each(known.pods).values() if pod.disrupted_by]
+    if disrupted and first.ended_as != _MEMORY:
+        # Other nodes fail in its wake, and may be counted before it.
+        gone = first if first.disrupted_by else disrupted[0]
+        word, detail = _disruption(disrupted), _one_line(gone.message) or said
+        return _ended(known, condition, gone.exit_code, word, detail, node=gone.index)
     word, detail = _cause(first)
     return _ended(known, condition, code, word, detail, node=node)
 
@@ -235,7 +247,7 @@ def _ended(
         detail,
         started_at=began,
         ended_at=ended,
-        host=_host(newest),
+        host=newest[node].host if node in newest else _host(newest),
         resumed_from=resumed,
         node=node,
     )

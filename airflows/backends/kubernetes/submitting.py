@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflows.backends.base import Job
-from airflows.backends.kubernetes import paths
+from airflows.backends.kubernetes import paths, states
 from airflows.backends.kubernetes.client import Api
 from airflows.backends.kubernetes.manifest import (
     SPEC,
@@ -16,9 +16,7 @@ from airflows.backends.kubernetes.manifest import (
     Parcel,
     UnfitJobError,
     job_object,
-    lost_fields,
     service_object,
-    spec_digest,
     sweep_label,
 )
 from airflows.backends.kubernetes.parcels import Parcels, tools_name
@@ -35,7 +33,6 @@ from airflows.trial import Handle
 from airflows.yamlio import parse
 
 _log = logging.getLogger("airflows.kubernetes")
-STRICT_SINCE = (1, 25)
 
 
 class _UndecidedError(Exception):
@@ -82,13 +79,13 @@ class Submitter:
             return self._refused(exc)
         except BackendUnavailableError as exc:
             return SubmitUnsentError(str(exc))
-        return self._make(job, body, context)
+        return self._make(job, body)
 
-    def _make(self, job: Job, body: Object, context: Context) -> Handle | SubmitError:
+    def _make(self, job: Job, body: Object) -> Handle | SubmitError:
         try:
             answer = self._create(job, body)
             if job.nodes > 1:
-                self._serve(job, str(answer["metadata"]["uid"]), context)
+                self._serve(answer)
         except SubmitError as exc:
             return exc
         except ApiError as exc:
@@ -123,29 +120,29 @@ class Submitter:
             ApiError: the cluster refuses it.
             _UndecidedError: nobody knows.
         """
-        strict = {"fieldValidation": "Strict"} if self.version >= STRICT_SINCE else {}
+        query = paths.strictness(self.version)
         try:
-            answer = self._api.post(paths.jobs(self._api.namespace), body, **strict)
+            answer = self._api.post(paths.jobs(self._api.namespace), body, **query)
         except ApiError as exc:
             if exc.exists_already:
-                return self._adopt(job, exc)
+                return self._adopt(job, body, exc)
             if exc.is_busy:
-                return self._look(job, str(exc))
+                return self._look(job, body, str(exc))
             raise
         except BackendUnavailableError as exc:
-            return self._look(job, str(exc))
+            return self._look(job, body, str(exc))
         self._check(body, answer, job)
         return answer
 
-    def _look(self, job: Job, why: str) -> Mapping[str, Any]:
+    def _look(self, job: Job, body: Object, why: str) -> Mapping[str, Any]:
         """Return the Job whose making was not answered, if it was made; it may still be on its way."""
         try:
-            return self._adopt(job)
+            return self._adopt(job, body)
         except (ApiError, BackendUnavailableError):
             message = f"the answer to the submission was lost: {why}"
             raise _UndecidedError(message) from None
 
-    def _adopt(self, job: Job, taken: ApiError | None = None) -> Mapping[str, Any]:
+    def _adopt(self, job: Job, body: Object, taken: ApiError | None = None) -> Mapping[str, Any]:
         try:
             found = self._api.get(paths.jobs(self._api.namespace, job.token))
         except ApiError as exc:
@@ -157,7 +154,7 @@ class Submitter:
         if metadata.get("deletionTimestamp"):
             message = f"the earlier Job {job.token} is still being deleted."
             raise SubmitUnsentError(message)
-        if (metadata.get("labels") or {}).get(SPEC) != spec_digest(job):
+        if (metadata.get("labels") or {}).get(SPEC) != body["metadata"]["labels"][SPEC]:
             message = (
                 f"namespace {self._api.namespace} has another Job called {job.token}, which runs something"
                 " else than this attempt. Delete it, name another namespace, or start the sweep with --new."
@@ -169,7 +166,7 @@ class Submitter:
         """See that the cluster knows the fields on which everything rests."""
         lost = lost_fields(body, answer)
         if "completionMode" in lost:
-            self._withdraw(job, answer)
+            self._withdraw(answer)
             message = (
                 f"Kubernetes {'.'.join(map(str, self.version))} has no Indexed Jobs; 1.24 is the oldest."
             )
@@ -177,14 +174,34 @@ class Submitter:
         if lost:
             _log.debug("the cluster dropped %s of Job %s", ", ".join(lost), job.token)
 
-    def _withdraw(self, job: Job, answer: Mapping[str, Any]) -> None:
-        uid = (answer.get("metadata") or {}).get("uid")
-        body = {"propagationPolicy": "Foreground", "preconditions": {"uid": uid}}
-        self._api.delete(paths.jobs(self._api.namespace, job.token), body)
+    def _withdraw(self, made: Mapping[str, Any]) -> None:
+        metadata = made["metadata"]
+        where = paths.jobs(self._api.namespace, metadata["name"])
+        self._api.delete(where, paths.deletion(metadata.get("uid")))
 
     # The Service
 
-    def _serve(self, job: Job, uid: str, context: Context) -> None:
+    def serve_found(self, made: Mapping[str, Any]) -> None:
+        """See that a Job which was found has its Service: whoever made it may have died between the two.
+
+        Raises:
+            ApiError: the cluster refuses it.
+            BackendUnavailableError: nobody knows.
+        """
+        if int((made.get("spec") or {}).get("completions") or 1) < 2:  # noqa: PLR2004 - alone
+            return
+        if states.is_over(made) or states.is_going(made):
+            return
+        try:
+            self._post_service(made)
+        except ApiError as exc:
+            if not exc.exists_already:
+                raise
+
+    def _post_service(self, made: Mapping[str, Any]) -> None:
+        self._api.post(paths.core(self._api.namespace, "services"), service_object(made))
+
+    def _serve(self, made: Mapping[str, Any]) -> None:
         """Make the name under which nodes find each other; pods wait for it.
 
         Raises:
@@ -192,15 +209,22 @@ class Submitter:
             _UndecidedError: nobody knows; submitting again makes it.
         """
         try:
-            self._api.post(paths.core(self._api.namespace, "services"), service_object(job, uid, context))
+            self._post_service(made)
         except ApiError as exc:
             if exc.exists_already:
                 return
             if exc.is_final:
-                self._withdraw(job, {"metadata": {"uid": uid}})
+                self._withdraw(made)
                 raise
-            message = f"the Service of Job {job.token} could not be made: {exc}"
+            message = f"the Service of Job {made['metadata']['name']} could not be made: {exc}"
             raise _UndecidedError(message) from None
+
+
+def lost_fields(sent: Object, answer: Mapping[str, Any]) -> Sequence[str]:
+    """Return the fields that matter and that the cluster dropped without a word."""
+    got = answer.get("spec") or {}
+    names = ("completionMode", "podFailurePolicy", "podReplacementPolicy")
+    return [name for name in names if name in sent["spec"] and not got.get(name)]
 
 
 def image_of(job: Job, settings: KubernetesSettings) -> str:

@@ -40,7 +40,7 @@ class Watcher:
         clock: seconds since the epoch.
         keeper: copies logs.
         reasons: asks why attempts wait.
-        end: deletes the Job of an attempt.
+        end: deletes the Job of an attempt, having written there why.
         start_patience_s: how long a pod may fail to start.
         follows_all: whether the logs of all nodes are copied, rather than the first one's.
     """
@@ -49,7 +49,7 @@ class Watcher:
     clock: Callable[[], float]
     keeper: LogKeeper
     reasons: Reasons
-    end: Callable[[Handle], None]
+    end: Callable[[Handle, str], None]
     start_patience_s: float
     follows_all: bool = False
     _last: dict[Handle, Observation] = field(default_factory=dict)
@@ -149,6 +149,9 @@ class Watcher:
 
     def _one(self, handle: Handle, job: Mapping[str, Any], why: tuple[str, str], now: float) -> Observation:
         pods = list(self._pods[handle].values())
+        if told := states.ended_because(job):
+            # Perhaps by a driver before this one.
+            self._doomed.setdefault(handle, told)
         if states.is_going(job):
             self._going.add(handle)
         else:
@@ -171,13 +174,17 @@ class Watcher:
     def _doom(self, handle: Handle, job: Mapping[str, Any], pods: Sequence[Pod], now: float) -> None:
         """End an attempt whose pods have failed to start for too long: its Job would try for ever."""
         stuck = [p for p in newest_of_each(pods).values() if p.waits_for in NEVER_BY_ITSELF]
-        if not stuck or states.is_over(job):
-            self._stuck_since.pop(handle, None)
+        if states.is_over(job):
             return
-        if now - self._stuck_since.setdefault(handle, now) < self.start_patience_s or handle in self._doomed:
-            return
-        self.end(handle)
-        self._doomed[handle] = f"node {stuck[0].index} could not start: {stuck[0].why_not}"
+        if handle not in self._doomed:
+            if not stuck:
+                self._stuck_since.pop(handle, None)
+                return
+            if now - self._stuck_since.setdefault(handle, now) < self.start_patience_s:
+                return
+            self._doomed[handle] = f"node {stuck[0].index} could not start: {stuck[0].why_not}"
+        # Again at each look, until it is seen going.
+        self.end(handle, self._doomed[handle])
 
     def _gone(self, handle: Handle, now: float) -> Observation | None:
         """Observe an attempt whose Job is not listed; None when it is there after all."""
