@@ -1,7 +1,7 @@
 # Each target sets up all it needs in .venv; only Python 3.11 or newer and make must be there.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test live check lint types imports bench lock env env-demo
+.PHONY: help demo test live check lint types imports docs bench bench-peers lock env env-demo
 
 # What is set up elsewhere on this machine has no part in the demo and the tests.
 unexport MLFLOW_TRACKING_URI MLFLOW_EXPERIMENT_ID MLFLOW_EXPERIMENT_NAME MLFLOW_RUN_ID AIRFLOWS_LEDGER_URL
@@ -10,7 +10,7 @@ BIN := .venv/bin
 ARGS ?=
 
 help: ## This list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 13
 
 demo: export AIRFLOWS_HOME := $(CURDIR)/.airflows
 demo: env-demo ## Sweep a real training script on this machine, to a winner (again: the same result)
@@ -24,8 +24,9 @@ demo: env-demo ## Sweep a real training script on this machine, to a winner (aga
 	  '  $(BIN)/mlflow ui --backend-store-uri "sqlite:///$(AIRFLOWS_HOME)/mlflow.db"' \
 	  '                                                every curve, on http://localhost:5000'
 
+# Most tests wait for processes, so two streams take half the time even of two cores.
 test: env ## The test suite, without what needs a live service; ARGS goes to pytest
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile $(ARGS)
 
 live: env ## The tests against real services; ARGS goes to pytest
 	$(BIN)/python -m pytest -m live $(ARGS)
@@ -42,9 +43,15 @@ types: env ## mypy --strict
 imports: env ## The arrows between modules
 	$(BIN)/lint-imports
 
+docs: env ## The documentation as a site, in site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --config-file tools/docs/mkdocs.yml
+
 bench: env-demo ## The figures we promise, a few minutes
-	@for script in $(filter-out %/measuring.py,$(wildcard benchmarks/*.py)); do \
+	@for script in $(filter-out %/measuring.py %/peers.py,$(wildcard benchmarks/*.py)); do \
 	  echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+bench-peers: env-demo ## What a trial costs, beside other ways to run many
+	$(BIN)/python benchmarks/peers.py $(ARGS)
 
 lock: ## Write the lock files anew
 	tools/lock

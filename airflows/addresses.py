@@ -48,6 +48,11 @@ def hidden_in(address: str) -> str:
     return "".join([*made, address[end:]])
 
 
+def is_secret_name(name: str) -> bool:
+    """Whether what is called so is a secret by its name, such as `HF_TOKEN`."""
+    return _SECRET_KEY.search(name) is not None
+
+
 def has_secret(address: str) -> bool:
     """Whether an address holds a password, a token or the like."""
     return any(_spans(address))

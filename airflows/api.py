@@ -9,11 +9,14 @@ from typing import Any
 
 from airflows import sweepfile
 from airflows.engine import operations, promotion
+from airflows.engine.editing import adding
 from airflows.engine.observers import Observer, Snapshot
+from airflows.engine.planned import Planned, make_plan, wanted_plan
 from airflows.engine.promotion import Promotion
 from airflows.errors import SpecError
 from airflows.home import home_directory
 from airflows.ledger import open_ledger
+from airflows.notebook import watched
 from airflows.results import Results, TrialRecord, results_of
 from airflows.sweepfile import LoadedSweep
 from airflows.trial import FAILURE_CLASSES
@@ -21,15 +24,18 @@ from airflows.vetting import validate_points
 
 __all__ = [
     "Observer",
+    "Planned",
     "Promotion",
     "Results",
     "Snapshot",
     "Sweep",
     "TrialRecord",
+    "add",
     "attach",
     "cancel",
     "carry_on",
     "load_sweep",
+    "plan",
     "promote",
     "resume",
     "run",
@@ -134,6 +140,7 @@ def run(
     *,
     new: bool = False,
     instance: str = "",
+    plan: str | Path | None = None,
     observer: Observer | None = None,
     home: Path | None = None,
 ) -> Results:
@@ -146,13 +153,14 @@ def run(
         sweep: the sweep.
         new: start another sweep of the same definition.
         instance: names one sweep of the definition, such as a scheduled time.
+        plan: hash of a plan or path of a plan.json: only if the sweep is just what that says, it is run.
         observer: is told what happens.
         home: in place of `$AIRFLOWS_HOME`.
 
     Raises:
         SpecError: a point is no valid train.yaml; nothing was started.
         LeaseHeldError: somebody else drives it.
-        ConflictError: it is there with other code, backend or settings.
+        ConflictError: it is there with other code, backend or settings; or it is not what was planned.
         BackendError: the backend cannot be used.
         TrackingUnavailableError: MLflow does not answer.
 
@@ -165,7 +173,68 @@ def run(
     """
     where = home or home_directory()
     validate_points(sweep.loaded)
-    driven = operations.start(sweep.loaded, home=where, observer=observer, new=new, instance=instance)
+    wanted = None if plan is None else wanted_plan(str(plan), sweep.loaded.path)
+    with watched(observer) as (who, on_begun):
+        driven = operations.start(
+            sweep.loaded,
+            home=where,
+            observer=who,
+            new=new,
+            instance=instance,
+            plan=wanted,
+            on_begun=on_begun,
+        )
+    return attach(driven.row.id, home=where)
+
+
+def plan(sweep: Sweep, *, new: bool = False, home: Path | None = None) -> Planned:
+    """Check a sweep as a start would, and return what it would run; see `airflows plan`.
+
+    `hash` of what is returned goes to `run` as `plan`; `save` writes a plan.json.
+
+    Args:
+        sweep: the sweep.
+        new: for another sweep of the same definition.
+        home: in place of `$AIRFLOWS_HOME`.
+
+    Raises:
+        SpecError: a point is no valid train.yaml.
+        BackendError: the backend cannot be used.
+        TrackingUnavailableError: MLflow does not answer.
+
+    Example:
+        >>> planned = plan(load_sweep("sweep.yaml"))
+        >>> planned.trials
+        2
+        >>> run(load_sweep("sweep.yaml"), plan=planned.hash).state
+        'succeeded'
+    """
+    path = sweep.loaded.path
+    made_of = {} if path is None else {"file": str(path.absolute())}
+    return make_plan(sweep.loaded, home=home or home_directory(), new=new, made_of=made_of)
+
+
+def add(sweep: str, file: Sweep, *, observer: Observer | None = None, home: Path | None = None) -> Results:
+    """Go on with a sweep with the points of another file, and return the results; see `resume --add`.
+
+    Points that the file no longer has keep their results, and are not ranked; their trials that have not
+    ended are cancelled. To be called again after a crash.
+
+    Args:
+        sweep: id, or name for the newest of that name.
+        file: the sweep as it is to be from now on.
+        observer: is told what happens.
+        home: in place of `$AIRFLOWS_HOME`.
+
+    Raises:
+        NotFoundError: no such sweep.
+        ConflictError: it would be another sweep, or runs other code.
+        LeaseHeldError: somebody else drives it.
+    """
+    where = home or home_directory()
+    validate_points(file.loaded)
+    with adding(sweep, file.loaded, home=where) as found:
+        driven = found.run(observer=observer)
     return attach(driven.row.id, home=where)
 
 
@@ -205,16 +274,18 @@ def resume(
     where = home or home_directory()
     _check_classes(classes, failed=failed)
     _check_replicates(replicates, failed=failed, trials=trials)
-    driven = operations.resume(
-        sweep,
-        home=where,
-        observer=observer,
-        failed=failed,
-        classes=classes,
-        trials=trials,
-        replicates=replicates,
-        sets=sets,
-    )
+    with watched(observer) as (who, on_begun):
+        driven = operations.resume(
+            sweep,
+            home=where,
+            observer=who,
+            failed=failed,
+            classes=classes,
+            trials=trials,
+            replicates=replicates,
+            sets=sets,
+            on_begun=on_begun,
+        )
     return attach(driven.row.id, home=where)
 
 
@@ -317,8 +388,9 @@ def attach(sweep: str, *, home: Path | None = None) -> Results:
         True
         >>> attach("lr").best  # no objective: nothing is ranked
     """
-    ledger = open_ledger(home or home_directory(), create=False)
+    where = home or home_directory()
+    ledger = open_ledger(where, create=False)
     try:
-        return results_of(ledger, sweep)
+        return results_of(ledger, sweep, where)
     finally:
         ledger.close()

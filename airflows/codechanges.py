@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,9 @@ from pathlib import Path
 from airflows.snapshot import file_digests
 
 _FEW = 5
+# How `airflows plan` begins a file, whatever its name.
+_PLAN = re.compile(rb'\{\s*"plan": \d+,\s*"hash": "[0-9a-f]{64}"')
+_PLAN_HEAD = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,29 @@ def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:_FEW]) + (f" and {hidden} more" if hidden > 0 else "")
 
 
+def code_digests(directory: Path, *, without: Collection[Path] = ()) -> dict[str, str]:
+    """Return the digest of each file of a directory of code by its name; a plan that lies there is no code.
+
+    Args:
+        directory: the code, as it was kept.
+        without: files, relative to it, that do not matter.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    left = {str(path) for path in without}
+    return {
+        name: made
+        for name, made in file_digests(directory).items()
+        if not (name in left or (name.endswith(".json") and _is_plan(directory / name)))
+    }
+
+
+def _is_plan(path: Path) -> bool:
+    with path.open("rb") as file:
+        return _PLAN.match(file.read(_PLAN_HEAD)) is not None
+
+
 def code_changes(before: Path, now: Path, *, without: Collection[Path] = ()) -> CodeChanges:
     """Return what differs between two directories of code.
 
@@ -47,11 +74,7 @@ def code_changes(before: Path, now: Path, *, without: Collection[Path] = ()) -> 
     Raises:
         OSError: a file cannot be read.
     """
-    left = {str(path) for path in without}
-    one, other = (
-        {name: made for name, made in file_digests(directory).items() if name not in left}
-        for directory in (before, now)
-    )
+    one, other = (code_digests(directory, without=without) for directory in (before, now))
     return CodeChanges(
         changed=_ordered(name for name in one.keys() & other.keys() if one[name] != other[name]),
         added=_ordered(other.keys() - one.keys()),

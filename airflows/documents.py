@@ -186,6 +186,8 @@ def sweep_details(
         "experiment_id": results.row.experiment_id or None,
         "tracking_uri": without_passwords(results.row.tracking_uri) or None,
         "root": results.row.root,
+        "plan": results.row.plan or None,
+        "orphaned": sum(results.orphaned.values()),
         "causes": list(causes),
         "avoided": [host.to_dict() for host in avoided],
         **spent.to_dict(),

@@ -40,6 +40,7 @@ class EndedAttempt:
         state: of the attempt, as in the ledger.
         reason: why it ended.
         signature: its error with numbers, addresses and paths levelled.
+        backend: where that host is.
     """
 
     number: int
@@ -47,12 +48,20 @@ class EndedAttempt:
     state: str
     reason: str
     signature: str
+    backend: str = ""
 
     @classmethod
     def of(cls, trial: Trial, event: Event) -> EndedAttempt:
         """Return the attempt that a trial was at, which ends with the event."""
         known = attempt_after(trial, event)
-        return cls(trial.number, known["host"], known["state"], known["reason"], known["signature"])
+        return cls(
+            number=trial.number,
+            host=known["host"],
+            state=known["state"],
+            reason=known["reason"],
+            signature=known["signature"],
+            backend=trial.backend,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +120,14 @@ class HostRecord:
         self._well: Counter[str] = Counter()
         self._failed: dict[int, dict[str, EndedAttempt]] = {}
         self._rescued_on: dict[int, str] = {}
+        self._backend_of: dict[str, str] = {}
         self._found: tuple[AvoidedHost, ...] | None = ()
 
     def add(self, attempt: EndedAttempt) -> None:
         """Take account of an attempt that has ended; one that tells nothing of its host is left out."""
         if not attempt.host:
             return
+        self._backend_of[attempt.host] = attempt.backend
         if attempt.state == State.SUCCEEDED or attempt.reason == Reason.RULE:
             self._well[attempt.host] += 1
             if attempt.number in self._failed:
@@ -133,6 +144,10 @@ class HostRecord:
         if self._found is None:
             self._found = tuple(self._judged())
         return self._found
+
+    def is_of(self, host: str, backend: str) -> bool:
+        """Whether an attempt ran on that host of a backend."""
+        return self._backend_of.get(host) == backend
 
     def is_suspect(self, host: str) -> bool:
         """Whether no trial has done well on a host yet, though some did elsewhere."""

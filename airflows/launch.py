@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from airflows.trial import Trial
 from airflows.yamlio import dump
 
 _CODE_FILE = "code.json"
-_IN_VOLUME = re.compile(r"/Volumes/[^/]+/[^/]+/[^/]+")
+PLACE_FILE = "place"
 _NO_VALUES: Mapping[str, Any] = {}
 
 
@@ -61,6 +60,7 @@ class Launcher:
         checkpoint_root: gets `<sweep>/<number>/`.
         pattern: glob of what counts as a checkpoint, empty for the known forms.
         code: the snapshot of the base, None when it names no code.
+        place: written into each launch directory, where there are several places; empty else.
         notices: what people should know before the first trial.
     """
 
@@ -76,6 +76,7 @@ class Launcher:
     secret_variables: Mapping[str, str] = field(default_factory=dict, repr=False)
     uploads: bool = False
     is_single: bool = False
+    place: str = ""
     _codes: dict[str, Snapshot] = field(default_factory=dict)
     _texts: dict[str, tuple[Any, str]] = field(default_factory=dict)
     _made: set[Path] = field(default_factory=set)
@@ -97,6 +98,7 @@ class Launcher:
         checkpoint_root: Path | None = None,
         path_hint: Callable[[str], str] | None = None,
         is_single: bool = False,
+        place: str = "",
     ) -> Self:
         """Return the launcher of a sweep; its code is kept from now on.
 
@@ -113,8 +115,9 @@ class Launcher:
                 at again, so that a new driver goes on with the old code.
             checkpoint_root: where jobs that see no disk of this machine keep checkpoints; None for others.
             path_hint: tells what to do about a checkpoint directory that such jobs do not see, empty when
-                they see it; None for volumes of a Databricks workspace.
+                they see it; None where nobody can tell.
             is_single: its one trial was started by `airflows run`.
+            place: of several.
 
         Raises:
             SpecError: the code cannot be packed as the train.yaml says.
@@ -127,12 +130,12 @@ class Launcher:
             variables["MLFLOW_EXPERIMENT_ID"] = experiment_id
         kept_in = checkpoint_root or backend.root / "checkpoints"
         if checkpoint is not None and checkpoint.dir:
-            hint = "" if checkpoint_root is None else (path_hint or _volume_hint)(checkpoint.dir)
+            hint = "" if checkpoint_root is None or path_hint is None else path_hint(checkpoint.dir)
             kept_in = _checkpoint_dir(checkpoint.dir, directory, hint)
         pattern = (checkpoint.pattern if checkpoint is not None else None) or ""
         made = cls(sweep, backend.root, base, directory, variables, kept_in / sweep, pattern)
         made.secret_variables = tracker_secrets
-        made.uploads, made.is_single = checkpoint_root is not None, is_single
+        made.uploads, made.is_single, made.place = checkpoint_root is not None, is_single, place
         made._keep_code(code)
         return made
 
@@ -238,6 +241,8 @@ class Launcher:
             self._make_directories(launch_dir, checkpoints)
             for name, content in files.items():
                 _overwrite(f"{launch_dir}/{name}", content)
+            if self.place:
+                _overwrite(f"{launch_dir}/{PLACE_FILE}", self.place.encode())
             if code is not None:
                 if not self.uploads:
                     self._copies.make(code, launch_dir)
@@ -353,10 +358,6 @@ def _checkpoint_dir(text: str, directory: Path, hint: str) -> Path:
         message = f"{text} is no path that the runs of this backend can see."
         raise SpecError(message, field="checkpoint.dir", hint=hint)
     return directory / Path(text).expanduser()
-
-
-def _volume_hint(path: str) -> str:
-    return "" if _IN_VOLUME.match(path) else "Name one in /Volumes/CATALOG/SCHEMA/VOLUME."
 
 
 def _in_byte_order(names: Mapping[str, Any]) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from airflows.place import Path, Place
 from airflows.spec import SweepSpec
 
-_BACKENDS = frozenset({"burst"})
+_BACKENDS = frozenset[str]()
 
 
 def refuse_not_yet(spec: SweepSpec, place: Place) -> None:
@@ -27,7 +27,5 @@ def refuse_not_yet(spec: SweepSpec, place: Place) -> None:
 def _wanted(spec: SweepSpec) -> Iterator[tuple[Path, str, str]]:
     """Yield (path, what it is, what to do instead) of each key that is not supported."""
     backend = spec.backend["type"]
-    if spec.pack is not None:
-        yield ("pack",), "pack", "Leave it out."
     if backend in _BACKENDS:
         yield ("backend",), f"Backend {backend}", "Use local."

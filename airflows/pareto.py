@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from airflows.dominance import unbeaten
 from airflows.ranking import Aim, Figures, Group, Ranking, Scored, Unranked, Winner, rank
 from airflows.scores import Goal, is_sound
 
@@ -51,23 +52,12 @@ def pareto_front(rows: Sequence[Row], goals: Sequence[Goal]) -> list[int]:
     Rows that hold an unsound value are never in front. Of equal rows all are.
     """
     signs = [1.0 if goal == "minimize" else -1.0 for goal in goals]
-    costs = [
-        (tuple(sign * value for sign, value in zip(signs, row, strict=True)), position)
-        for position, row in enumerate(rows)
-        if all(is_sound(value) for value in row)
-    ]
-    front: list[tuple[tuple[float, ...], int]] = []
-    # In ascending order a row can be beaten only by one before it, so one pass over the front is enough;
-    # and of two objectives the last one on the front has the least of the second.
-    for cost, position in sorted(costs):
-        rivals = front[-1:] if len(goals) == 2 else front  # noqa: PLR2004 - objectives
-        if not any(_beats(other, cost) for other, _ in rivals):
-            front.append((cost, position))
-    return sorted(position for _, position in front)
-
-
-def _beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    return one != other and all(a <= b for a, b in zip(one, other, strict=True))
+    costs: dict[tuple[float, ...], list[int]] = {}
+    for position, row in enumerate(rows):
+        if all(is_sound(value) for value in row):
+            cost = tuple(sign * value for sign, value in zip(signs, row, strict=True))
+            costs.setdefault(cost, []).append(position)
+    return sorted(position for cost in unbeaten(sorted(costs)) for position in costs[cost])
 
 
 def distances(rows: Sequence[Row], front: Sequence[int], goals: Sequence[Goal]) -> list[float]:

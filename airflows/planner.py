@@ -12,6 +12,7 @@ from typing import Any
 
 from airflows.backends.base import Observation, Phase
 from airflows.ledger.records import Wish
+from airflows.placing import LEAVES, Rooms, in_order_of_placing, move_on
 from airflows.planning import NO_ORDERS, Limits, Orders, Plan, Rules, Sighting, Tally, View
 from airflows.retry import after_failure
 from airflows.trial import Event, EventKind, Reason, State, Trial
@@ -43,7 +44,10 @@ def plan(view: View) -> Plan:
     _stop_early(view, made)
     _give_up(view, made)
     _take_back(view, made)
-    _place(view, made)
+    rooms = Rooms(view, made) if view.rules.places else None
+    if rooms is not None:
+        move_on(view, made, rooms)
+    _place(view, made, rooms)
     made.done = _is_done(view, made)
     return made
 
@@ -85,10 +89,23 @@ def _next_event(view: View, trial: Trial, seen: Sighting) -> Event | None:
     if observation is None or observation.phase in {Phase.UNKNOWN, Phase.QUEUED}:
         return None
     if observation.phase is Phase.RUNNING:
+        if trial.state is State.STOPPING and _may_stay(view, trial):
+            return _started_after_all(view, observation)
         if trial.state is not State.QUEUED:
             return None
         return Event(EventKind.STARTED, view.now, facts=_facts(observation), changes=_changes(observation))
     return _end(view, trial, seen, observation)
+
+
+def _may_stay(view: View, trial: Trial) -> bool:
+    """Whether a trial was only to be taken out of the queue, so that it goes on if it has started."""
+    return trial.reason is Reason.MOVED and trial.backend in view.rules.withdraws
+
+
+def _started_after_all(view: View, observation: Observation) -> Event:
+    facts = {name: value for name, value in _facts(observation).items() if name != "exit_code"}
+    detail = "It started before it was taken out of the queue."
+    return Event(EventKind.STARTED, view.now, detail=detail, facts=facts, changes=_changes(observation))
 
 
 def _end(view: View, trial: Trial, seen: Sighting, observation: Observation) -> Event | None:
@@ -97,7 +114,7 @@ def _end(view: View, trial: Trial, seen: Sighting, observation: Observation) -> 
     if observation.exit_code == 0 and not observation.word:
         return Event(EventKind.SUCCEEDED, view.now, facts=facts, changes=changes)
     if trial.state is State.STOPPING:
-        return Event(EventKind.GONE, view.now, trial.reason, facts=facts, changes=changes)
+        return _stopped(view, trial, observation, facts)
     if observation.word == CANCELLED:
         # Somebody wanted it: it is seen gone at the next look.
         return Event(EventKind.STOP_ASKED, view.now, Reason.USER, "It was cancelled outside of airflows.")
@@ -106,6 +123,17 @@ def _end(view: View, trial: Trial, seen: Sighting, observation: Observation) -> 
     policy = replace(view.rules.retry, relieves=seen.relieves, suspects_host=seen.suspects_host)
     failed = after_failure(trial, seen.verdict, seen.progress, policy, view.now)
     return Event(failed.kind, failed.at, failed.reason, failed.detail, facts, {**failed.changes, **changes})
+
+
+def _stopped(view: View, trial: Trial, observation: Observation, facts: dict[str, Any]) -> Event:
+    never_ran = observation.exit_code is None and observation.word == CANCELLED
+    if trial.reason is Reason.MOVED and never_ran:
+        # What the scheduler tells as its start is when it was taken out.
+        return Event(EventKind.GONE, view.now, trial.reason, facts={"ended_at": facts["ended_at"]})
+    if not never_ran and _may_stay(view, trial):
+        # At the next look it is told like any other end.
+        return _started_after_all(view, observation)
+    return Event(EventKind.GONE, view.now, trial.reason, facts=facts, changes=_changes(observation))
 
 
 def _facts(observation: Observation) -> dict[str, object]:
@@ -174,8 +202,9 @@ def _spent(view: View) -> tuple[str, bool] | None:
 
 
 def _queued(view: View) -> list[Trial]:
-    """Return the trials that wait on a backend that was given all of them."""
-    return [trial for trial in view.in_flight if view.rules.queue and trial.state is State.QUEUED]
+    """Return the trials that wait on a backend that was given all of them, or in one of several places."""
+    may_wait = view.rules.queue or view.rules.places
+    return [trial for trial in view.in_flight if may_wait and trial.state is State.QUEUED]
 
 
 def _take_back(view: View, made: Plan) -> None:
@@ -232,34 +261,49 @@ def _give_up(view: View, made: Plan) -> None:
             made.events.append((trial, Event(EventKind.FAILED, view.now, trial.reason, detail)))
 
 
-_LEAVES = frozenset(
-    {EventKind.SUCCEEDED, EventKind.FAILED, EventKind.RETRIED, EventKind.GONE, EventKind.UNSENT}
-)
-
-
-def _place(view: View, made: Plan) -> None:
+def _place(view: View, made: Plan, rooms: Rooms | None) -> None:
     """Claim ready trials while there is room."""
     if view.wish is not Wish.RUN or view.halted or made.halt:
         return
-    freed = sum(event.kind in _LEAVES for _, event in made.events)
+    freed = sum(event.kind in LEAVES for _, event in made.events)
     limits, queue = view.rules.limits, view.rules.queue
     room = limits.concurrent - (len(view.in_flight) - freed)
     if queue:
         made.throttle = max(1, room + len(made.resubmits))
         room = max(room, queue - (len(view.in_flight) - freed)) if room > 0 else 0
+    room = _in_whole_packs(view, room)
     fresh_left = None if not limits.trials else limits.trials - view.tally.started
     cancelled = {trial.number for trial, _ in made.events}
-    for trial in view.ready:
+    for trial in view.ready if rooms is None else in_order_of_placing(view.ready):
         if len(made.claims) >= room:
             return
         if trial.number in cancelled:
             continue
         is_fresh = trial.claimed_at is None and trial.attempt == 0
-        if is_fresh and fresh_left is not None:
-            if fresh_left <= 0:
+        if is_fresh and fresh_left is not None and fresh_left <= 0:
+            continue
+        if rooms is not None:
+            place = rooms.take(trial)
+            if not place:
                 continue
+            made.places[trial.number] = place
+        if is_fresh and fresh_left is not None:
             fresh_left -= 1
         made.claims.append(trial)
+
+
+def _in_whole_packs(view: View, room: int) -> int:
+    """Return the room for trials that are submitted together, rather than one by one as others end.
+
+    An allocation with one trial in it costs as much as one that is full.
+    """
+    pack = min(view.rules.pack, view.rules.limits.concurrent)
+    ready = min(room, len(view.ready))
+    is_all = view.exhausted and len(view.ready) <= room
+    # With nothing in flight there is nothing to wait for.
+    if pack == 1 or is_all or not view.in_flight:
+        return room
+    return ready - ready % pack
 
 
 def _is_done(view: View, made: Plan) -> bool:

@@ -82,6 +82,19 @@ class Sighting:
 
 
 @dataclass(frozen=True, slots=True)
+class PlaceRule:
+    """One of several places.
+
+    Attributes:
+        name: as in `Trial.backend`.
+        concurrent: most trials in flight there.
+    """
+
+    name: str
+    concurrent: int
+
+
+@dataclass(frozen=True, slots=True)
 class Rules:
     """What does not change while a driver lives.
 
@@ -96,6 +109,10 @@ class Rules:
         strict: nothing new starts once it is known that the metric is not logged under its name.
         queue: most trials in flight on a backend that queues by itself and is given them whole, so that they
             run to their ends with no driver alive; 0 where it does not.
+        pack: so many trials that are submitted together are one allocation of the backend.
+        places: where trials may go, in order; empty where there is only one place.
+        after_s: how long a trial waits in the queue of one of several places before it is moved on.
+        withdraws: the backends that can take out of their queue what waits, and leave alone what has started.
     """
 
     limits: Limits
@@ -106,6 +123,10 @@ class Rules:
     backend: str
     queue: int = 0
     strict: bool = False
+    pack: int = 1
+    places: tuple[PlaceRule, ...] = ()
+    after_s: float = 0.0
+    withdraws: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +170,7 @@ class View:
         orders: what the stopping rule says.
         hopeless: PENDING trials whose own failure would have been followed by another attempt, had the sweep
             not failed as a whole.
+        silent: since when places do not answer, by name.
     """
 
     now: float
@@ -166,6 +188,7 @@ class View:
     rules: Rules
     hopeless: Sequence[Trial] = ()
     orders: Orders = NO_ORDERS
+    silent: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -176,6 +199,7 @@ class Plan:
         events: transitions to write, at most one a trial.
         claims: PENDING trials to claim (write first) and then submit.
         resubmits: SUBMITTING trials to submit again after writing RECLAIMED.
+        places: where each of the claims goes, by number; a missing one goes where all do.
         throttle: most of those submitted now that may run at once, where the backend sees to it; 0 elsewhere.
         halt: why the sweep halts now, empty when it does not.
         spent: the halt is a spending limit, so the sweep ends as stopped rather than failed.
@@ -185,6 +209,7 @@ class Plan:
     events: list[tuple[Trial, Event]] = field(default_factory=list)
     claims: list[Trial] = field(default_factory=list)
     resubmits: list[Trial] = field(default_factory=list)
+    places: dict[int, str] = field(default_factory=dict)
     throttle: int = 0
     halt: str = ""
     spent: bool = False

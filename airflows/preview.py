@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from airflows.axes import Axis, Overrides
@@ -64,45 +64,65 @@ def _inline(value: Any) -> str:
     return value if isinstance(value, str) else canonical_json(value)
 
 
-def accelerator_hours_max(sweep: LoadedSweep, count: int | None = None) -> float | None:
-    """Return the accelerator-hours that one attempt of each trial takes at most; None without a limit.
+Hours = Callable[[Mapping[str, Any]], float | None]
+
+
+def hours_at_most(tree: Mapping[str, Any]) -> float | None:
+    """Return the accelerator-hours that an attempt at a train.yaml takes at most; None without a limit."""
+    minutes, count = tree.get("timeout_minutes"), accelerators(tree)
+    return None if minutes is None or count is None else float(count) * float(minutes) / 60
+
+
+def accelerators(tree: Mapping[str, Any]) -> int | None:
+    """Return the accelerators that a train.yaml asks for, over all nodes; None where it does not say."""
+    count = get_key(tree, ("compute", "num_accelerators"))
+    return None if count is MISSING else int(count)
+
+
+def accelerator_hours(
+    sweep: LoadedSweep, count: int | None = None, hours: Hours = hours_at_most
+) -> float | None:
+    """Return the accelerator-hours that one attempt of each trial takes, None when nobody can know.
+
+    One that is packed takes its share.
 
     Args:
         sweep: the sweep.
         count: points; those of the sweep by default. Beyond the first 10,000 their mean is taken.
+        hours: of a trial, by its train.yaml; by default at most.
     """
     count = sweep.expansion.count() if count is None else count
     if count is None:
         return None
     replicates = 1 if sweep.spec.replicates is None else len(sweep.spec.replicates.values)
     if sweep.expansion.known is not None:
-        most = _most_hours(sweep)
-        return None if most is None else most * count * replicates
-    hours: list[float] = []
+        most = _most_hours(sweep, hours)
+        return None if most is None else most * count * replicates / sweep.spec.pack
+    found: list[float] = []
     known: dict[tuple[Any, ...], float | None] = {}
     for point in itertools.islice(sweep.expansion.points(), min(count, _LOOKED_AT)):
         spends = {key: value for key, value in point.overrides.items() if _is_spending(key)}
         wanted = tuple(str(value) for value in spends.values())
         key = (*spends, *wanted)
         if key not in known:
-            known[key] = _hours(effective(sweep.base.tree, spends))
+            known[key] = hours(effective(sweep.base.tree, spends))
         each = known[key]
         if each is None:
             return None
-        hours.append(each)
-    return sum(hours) / max(1, len(hours)) * count * replicates
+        found.append(each)
+    return sum(found) / max(1, len(found)) * count * replicates / sweep.spec.pack
 
 
-def _most_hours(sweep: LoadedSweep) -> float | None:
+def _most_hours(sweep: LoadedSweep, hours: Hours) -> float | None:
     """Return the accelerator-hours of the dearest point that may be chosen; None without a limit."""
     made: list[Overrides] = [{}]
     for axis in sweep.space.axes:
         if any(_is_spending(key) for key in axis.keys):
             made = [one | axis.overrides(value) for one in made for value in _extremes(axis.domain)]
     made += [{key: row[key] for key in row if _is_spending(key)} for row in sweep.space.include]
-    hours = [_hours(effective(sweep.base.tree, one)) for one in made]
-    known = [each for each in hours if each is not None]
-    return max(known) if len(known) == len(hours) else None
+    each = [hours(effective(sweep.base.tree, one)) for one in made]
+    known = [one for one in each if one is not None]
+    return max(known) if len(known) == len(each) else None
 
 
 def _extremes(domain: Domain) -> list[Any]:
@@ -114,9 +134,3 @@ def _extremes(domain: Domain) -> list[Any]:
 
 def _is_spending(key: str) -> bool:
     return split_key(key)[0] in {"compute", "timeout_minutes"}
-
-
-def _hours(tree: Mapping[str, Any]) -> float | None:
-    minutes = tree.get("timeout_minutes")
-    count = get_key(tree, ("compute", "num_accelerators"))
-    return None if minutes is None or count is MISSING else float(count) * float(minutes) / 60

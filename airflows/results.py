@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflows.engine.importance import importance_of
 from airflows.engine.results import SweepResults, gather, trials_with_overrides, verdict_of
 from airflows.errors import MissingExtraError
 from airflows.ledger import Ledger
+from airflows.plots import Plots
 from airflows.ranking import Group, Unranked, Winner
-from airflows.report.verdict import Verdict
+from airflows.report.notebook import lines_html, ranked_html
+from airflows.report.verdict import Verdict, verdict_words
 from airflows.search.importance import Importance
 
 if TYPE_CHECKING:
@@ -38,7 +41,7 @@ class TrialRecord:
     ended_at: float | None
 
 
-class Results:
+class Results(Plots):
     """What came out of a sweep, finished or not; a snapshot.
 
     Example:
@@ -48,9 +51,13 @@ class Results:
     """
 
     def __init__(
-        self, gathered: SweepResults, trials: Sequence[TrialRecord], verdict: Verdict | None = None
+        self,
+        gathered: SweepResults,
+        trials: Sequence[TrialRecord],
+        verdict: Verdict | None = None,
+        home: Path | None = None,
     ) -> None:
-        self._gathered = gathered
+        super().__init__(gathered, home)
         self._verdict = verdict
         self._trials = tuple(trials)
 
@@ -131,12 +138,27 @@ class Results:
         fields = ("number", "replicate", "state", "reason", "value", "value_step", "mlflow_run_id")
         return pd.DataFrame([{f: getattr(t, f) for f in fields} | dict(t.overrides) for t in self._trials])
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows of it."""
+        objective, found = self._gathered.objective, self._verdict
+        words = [f"{self.sweep} {self.state}, {len(self._trials)} trials"]
+        words += [self.message] if self.message else []
+        if self.best is not None:
+            words.append(f"winner: trial {self.best.number}")
+        if found is not None:
+            has_replicates = self._gathered.sweep.spec.replicates is not None
+            words += verdict_words(found, self.sweep, has_replicates=has_replicates)
+        if objective is None or not self.ranked:
+            return lines_html([*words, "Nothing is ranked."])
+        words += [f"{len(self.unranked)} trials are not ranked"] if self.unranked else []
+        return lines_html(words) + ranked_html(self.ranked, objective.metric)
+
     def __repr__(self) -> str:
         return f"<Results of {self.sweep}: {self.state}, {len(self._trials)} trials>"
 
 
-def results_of(ledger: Ledger, sweep: str) -> Results:
-    """Return the results of a sweep, by id or name, as far as it has come.
+def results_of(ledger: Ledger, sweep: str, home: Path | None = None) -> Results:
+    """Return the results of a sweep, by id or name, as far as it has come; plots read from `home` later.
 
     Raises:
         NotFoundError: no such sweep.
@@ -160,4 +182,4 @@ def results_of(ledger: Ledger, sweep: str) -> Results:
         )
         for trial, overrides in trials_with_overrides(ledger, row)
     ]
-    return Results(gathered, trials, verdict_of(ledger, gathered))
+    return Results(gathered, trials, verdict_of(ledger, gathered), home)

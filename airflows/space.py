@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal, Protocol
 
 from airflows.axes import Axis, Overrides, Point, Space
@@ -108,6 +109,23 @@ class Expansion:
         drawn_too = self._rows if self._draws is not None else []
         total = own + len(self._rows) - sum(self._space.contains(row) for row in drawn_too)
         return total if trials is None else min(total, trials)
+
+    def number(self, overrides: Mapping[str, Any]) -> int | None:
+        """Return the number of the point with just these overrides, None when it is none of its own.
+
+        Numbers are compared as numbers, so that 1 is 1.0. A grid is not walked for it.
+        """
+        trials = self._choice.trials
+        if self._grid is not None and self._space.contains(overrides):
+            number = self._grid.number(overrides)
+            return number if trials is None or number < trials else None
+        return self._listed.get(likeness(overrides))
+
+    @cached_property
+    def _listed(self) -> Mapping[str, int]:
+        """The numbers of the points by their likeness; of a grid, those of the rows that follow it."""
+        start = 0 if self._grid is None else self._grid.count
+        return {likeness(point.overrides): point.index for point in self.points(start)}
 
     def find(self, overrides: Mapping[str, Any]) -> Point | None:
         """Return the first point with these overrides among its own; None when there seems to be none."""

@@ -17,6 +17,7 @@ Method = Literal["grid", "list", "random", "sobol", "tpe", "gp", "cmaes", "nsga2
 StopMethod = Literal["asha", "hyperband", "median", "patience", "threshold", "nan"]
 ADAPTIVE = frozenset({"tpe", "gp", "cmaes", "nsga2"})
 DRAWN = frozenset({"random", "sobol"})
+MOST_PACKED = 1024
 
 _PERCENTAGE = re.compile(r"(\d+(?:\.\d+)?)\s*%", re.ASCII)
 _SCALAR: dict[str, Any] = {"type": ["string", "number", "boolean"]}
@@ -344,7 +345,12 @@ class SweepSpec(_Part):
     )
     tracking: Tracking = _part("MLflow: where and under which name.")
     strict: bool = Field(False, description="What is a warning about keys otherwise is an error.")
-    pack: Annotated[Any, WithJsonSchema({})] = Field(None, description="Several trials on one accelerator.")
+    pack: int = Field(
+        1,
+        ge=1,
+        le=MOST_PACKED,
+        description="So many trials run side by side on what one would have, such as a GPU or a node.",
+    )
 
     @property
     def all_objectives(self) -> list[Objective]:
@@ -359,7 +365,11 @@ class SweepSpec(_Part):
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of sweep.yaml, for editors."""
+    from airflows.placeschema import BURST  # noqa: PLC0415 - for those alone who ask for the schema
+
     made: dict[str, Any] = _readable(SweepSpec.model_json_schema())
+    _, mapping = made["properties"]["backend"]["anyOf"]
+    mapping |= {"if": {"properties": {"type": {"const": "burst"}}}, "then": BURST}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "sweep.yaml",

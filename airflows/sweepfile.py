@@ -23,7 +23,7 @@ from airflows.spec import ADAPTIVE, DRAWN, SweepSpec, distinct
 from airflows.specerrors import checked_spec
 from airflows.stopping.checks import check_stop
 from airflows.sweeptree import apply_sets, plain
-from airflows.train import TrainFile, decode, effective, normalised
+from airflows.train import TrainConfig, TrainFile, decode, effective, normalised
 from airflows.yamlio import Notice
 
 _NAME_LENGTH = 64
@@ -160,6 +160,7 @@ def _load(
     check_stop(spec, place)
     refuse_not_yet(spec, place)
     base = read_base(spec, place, directory, overrides)
+    _check_pack(spec, base.file.config, place)
     names = KeyNames(base.file.tree, strict=spec.strict)
     spec = _with_relief(_with_replicates(spec, names, place), names, base.file.tree, place)
     space = read_space(spec.space, spec.include, spec.exclude, base=base.file.tree, names=names, place=place)
@@ -203,6 +204,13 @@ def _check_parts(spec: SweepSpec, place: Place) -> None:
             path = ("objective",) if spec.objective is not None else ("objectives", at)
             message = f"min_replicates is {objective.min_replicates}, and each point runs {runs} times."
             place.at(*path, "min_replicates").fail(message)
+
+
+def _check_pack(spec: SweepSpec, config: TrainConfig, place: Place) -> None:
+    """Check that the trials to be packed are no larger than the node that they share."""
+    if spec.pack > 1 and config.nodes > 1:
+        message = f"pack puts several trials into one node, and a trial of the base takes {config.nodes}."
+        place.at("pack").fail(message, "Leave pack out, or lower compute.num_accelerators.")
 
 
 def _check_search(spec: SweepSpec, place: Place) -> None:

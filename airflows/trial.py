@@ -62,6 +62,7 @@ class Reason(StrEnum):
     LIMIT = "limit"
     RULE = "rule"
     MOVED = "moved"
+    NO_ROOM = "no_room"
     PAUSED = "paused"
     RESUMED = "resumed"
 
@@ -109,6 +110,7 @@ _SENTENCES: Mapping[Reason, str] = {
     Reason.USER: "It was cancelled by a person.",
     Reason.LIMIT: "A limit of the sweep was reached.",
     Reason.RULE: "An early-stopping rule ended it.",
+    Reason.NO_ROOM: "The place had no room for it; it is offered to the next.",
     Reason.MOVED: "It waited too long in one place and was moved to another.",
     Reason.PAUSED: "It waits at a rung; the best go on from their checkpoints.",
     Reason.RESUMED: "It was taken up again by `resume`.",
@@ -299,6 +301,8 @@ _TABLE: Mapping[tuple[State, EventKind], Callable[[Trial, Event], Mapping[str, A
     (State.RUNNING, EventKind.RETRIED): _retry,
     (State.RUNNING, EventKind.FAILED): _fail,
     (State.RUNNING, EventKind.STOP_ASKED): _ask_stop,
+    # It was only to be taken out of a queue, and was quicker.
+    (State.STOPPING, EventKind.STARTED): _start,
     (State.STOPPING, EventKind.SUCCEEDED): _succeed,
     (State.STOPPING, EventKind.GONE): _go,
     (State.FAILED, EventKind.REOPENED): _reopen,

@@ -136,7 +136,10 @@ class _Vetted:
                 raise self._refused(exc, point) from exc
 
     def _decode(self, overrides: Mapping[str, Any]) -> None:
-        decode(effective(self._sweep.base.tree, overrides), file=self._file)
+        config = decode(effective(self._sweep.base.tree, overrides), file=self._file)
+        if self._sweep.spec.pack > 1 and config.nodes > 1:
+            message = f"It takes {config.nodes} nodes, and pack puts several trials into one."
+            raise SpecError(message, field="pack", hint="Leave pack out, or give it a sweep of its own.")
 
     @property
     def _file(self) -> str:

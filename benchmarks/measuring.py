@@ -119,7 +119,12 @@ def sweep_of_true(trials: int, tracking: Mapping[str, str]) -> dict[str, Any]:
 
 
 def drive_true(trials: int, tracking: Mapping[str, str], within: Path) -> Measured:
-    """Drive a sweep of trials that do nothing, in a new home within a directory, to its end.
+    """Drive a sweep of trials that do nothing, in a new home within a directory, to its end."""
+    return drive_sweep(sweep_of_true(trials, tracking), within)[0]
+
+
+def drive_sweep(sweep: Mapping[str, Any], within: Path) -> tuple[Measured, Path]:
+    """Drive a sweep, all of whose trials succeed, in a new home within a directory; return its home too.
 
     The home is left there: for minutes after many files were deleted, ext4 takes several times as long to
     make a new one, because it does not give their inodes out again so soon. Whoever deletes one run's home
@@ -127,11 +132,11 @@ def drive_true(trials: int, tracking: Mapping[str, str], within: Path) -> Measur
     """
     directory = Path(tempfile.mkdtemp(dir=within))
     file = directory / "sweep.yaml"
-    file.write_text(yaml.safe_dump(sweep_of_true(trials, tracking), sort_keys=False), encoding="utf-8")
+    file.write_text(yaml.safe_dump(dict(sweep), sort_keys=False), encoding="utf-8")
     env = environment(directory / "home")
     measured = measure([AIRFLOWS, "sweep", str(file), "--yes", "-o", "json"], env)
-    check_all_succeeded(env, trials)
-    return measured
+    check_all_succeeded(env, sweep["space"]["parameters.number"]["max"])
+    return measured, directory / "home"
 
 
 @contextlib.contextmanager

@@ -19,6 +19,18 @@ from airflows.train import TrainConfig
 from airflows.trial import Handle
 
 
+class Packing(StrEnum):
+    """How several trials share what one would have.
+
+    NONE: they do not. SLOTS: each is a run of its own, of which more go on at once. ALLOCATIONS: so many jobs
+    of one `submit` as `Job.pack` says are one allocation, which ends with the last of them.
+    """
+
+    NONE = "none"
+    SLOTS = "slots"
+    ALLOCATIONS = "allocations"
+
+
 @dataclass(frozen=True, slots=True)
 class Capabilities:
     """What the engine needs to know of a backend, so that it never asks which one it is.
@@ -34,6 +46,7 @@ class Capabilities:
         uploads: its runs see no disk of this machine: launch files and code are sent, and the root is only
             where they are kept until then.
         retries_itself: failed attempts are tried again there, so an end that is told is the last one.
+        packing: how it runs several trials side by side on what one would have.
     """
 
     idempotent_submit: bool
@@ -45,6 +58,7 @@ class Capabilities:
     shares_host: bool
     uploads: bool = False
     retries_itself: bool = False
+    packing: Packing = Packing.NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +89,8 @@ class Job:
         throttle: most jobs of its submission that may run at once, where the backend queues by itself; 0
             for no limit.
         avoid: hosts that it should not run on if there are others, by the names that observations have.
+        place: which of several places it is for, empty where there is only one.
+        pack: so many jobs run side by side on what one would have, see `Capabilities.packing`.
     """
 
     token: Token
@@ -98,6 +114,8 @@ class Job:
     code: Path | None = None
     is_single: bool = False
     avoid: tuple[str, ...] = ()
+    place: str = ""
+    pack: int = 1
 
 
 class Phase(StrEnum):
@@ -261,6 +279,20 @@ class KeepsFromHosts(Protocol):
         """Ask that those of the runs which wait do not start on these hosts, if there are others.
 
         A request, idempotent; of several the last one counts, and no host takes it back.
+
+        Raises:
+            BackendUnavailableError: nobody was asked.
+        """
+
+
+@runtime_checkable
+class WithdrawsRuns(Protocol):
+    """What a backend with a queue may offer besides: to take out what waits, and leave alone what has started."""
+
+    def withdraw(self, handles: Sequence[Handle]) -> None:
+        """Ask that those of the runs which wait never start; the others go on. Idempotent; poll tells the rest.
+
+        Such a run ends without an exit code, and its word is `CANCELLED`.
 
         Raises:
             BackendUnavailableError: nobody was asked.

@@ -21,8 +21,8 @@ _OWN = {
     "slurm": "airflows.backends.slurm.backend:SlurmBackend",
     "databricks": "airflows.backends.databricks.backend:DatabricksBackend",
     "kubernetes": "airflows.backends.kubernetes.backend:KubernetesBackend",
+    "burst": "airflows.backends.burst.backend:BurstBackend",
 }
-_LATER = ("burst",)
 
 
 def backend_names() -> list[str]:
@@ -67,9 +67,6 @@ def _load(name: str) -> Any:
     for point in entry_points(group=GROUP):
         if point.name == name:
             return point.load()
-    if name in _LATER:
-        message = f"backend {name} is not there yet."
-        raise SpecError(message, field="backend", hint=f"There are: {', '.join(backend_names())}.")
     close = get_close_matches(name, backend_names(), 1)
     hint = f"Did you mean {close[0]}?" if close else f"There are: {', '.join(backend_names())}."
     message = f"there is no backend {name!r}."
@@ -84,4 +81,4 @@ def _as_spec_error(exc: ValidationError, name: str, model: type[BaseModel]) -> S
         close = get_close_matches(path[-1], model.model_fields, 1)
         known = f"Did you mean {close[0]}?" if close else f"Options are: {', '.join(model.model_fields)}."
         return SpecError(f"backend {name} has no option {path[-1]}.", field=field, hint=known)
-    return SpecError(f"{first['msg']}.", field=field)
+    return SpecError(f"{first['msg'].removeprefix('Value error, ')}.", field=field)

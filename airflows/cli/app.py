@@ -19,6 +19,8 @@ from airflows.cli.terminal import be_unbreakable, drop_output
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "run": ("start", "run"),
     "sweep": ("start", "sweep"),
+    "plan": ("plans", "plan"),
+    "rehearse": ("rehearsing", "rehearse"),
     "resume": ("start", "resume"),
     "list": ("looking", "list_all"),
     "get": ("looking", "get"),

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from airflows.cli.places import roots_of
 from airflows.cli.table import one_line, shortened
 from airflows.cli.terminal import Style
 from airflows.documents import Document, cause_document
@@ -49,21 +50,22 @@ def causes_story(
 
 def _last_lines(row: SweepRow, cause: Cause) -> list[str]:
     """Return the end of the example's log, of the node that named the error, where this machine has it."""
-    tails = [_tail(path) for path in log_files(row, cause.example.number, cause.example.attempt)]
+    tails = [_tail(path) for path in log_files(row, cause.example)]
     said = cause.said.partition("; ")[0][:60]
     telling = (tail for tail in tails if said and any(said in line for line in tail))
     return next(telling, tails[0] if tails else [])[-_LAST_LINES:]
 
 
-def log_files(row: SweepRow, number: int, attempt: int) -> list[Path]:
+def log_files(row: SweepRow, attempt: AttemptRow) -> list[Path]:
     """Return the logs of an attempt that there are on this machine, by node."""
-    logs = launch_dir(row, number, attempt).glob("logs/node_*.log")
+    logs = launch_dir(row, attempt).glob("logs/node_*.log")
     return sorted(logs, key=lambda path: (len(path.name), path.name))
 
 
-def launch_dir(row: SweepRow, number: int, attempt: int) -> Path:
+def launch_dir(row: SweepRow, attempt: AttemptRow) -> Path:
     """Return where an attempt's files are."""
-    return Path(row.root) / "runs" / row.id / str(number) / f"a{attempt}"
+    root = roots_of(row).get(attempt.backend, Path(row.root))
+    return root / "runs" / row.id / str(attempt.number) / f"a{attempt.attempt}"
 
 
 def _tail(path: Path) -> list[str]:

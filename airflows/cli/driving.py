@@ -15,6 +15,7 @@ from airflows.cli.causes import causes_lines, causes_story
 from airflows.cli.failure import INTERRUPTED
 from airflows.cli.interrupts import Interrupts
 from airflows.cli.lookup import reading
+from airflows.cli.places import places_of
 from airflows.cli.progress import Quiet, Reporter
 from airflows.cli.terminal import Session
 from airflows.documents import (
@@ -154,6 +155,7 @@ def ended_lines(session: Session, ledger: Ledger, results: SweepResults) -> list
     if results.ranking is not None and not row.single:
         versions, judged = ledger.code_versions(row.id), verdict_document(ledger, results)
         shown = results_document(results, results.ranking.ranked, told, versions, verdict=judged)
+        shown["places"] = places_of(ledger, row)
         lines += ranked.results_lines(shown, style, top=20, causes=False)
         lines.append("")
     lines.append(

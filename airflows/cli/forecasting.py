@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflows.report.accounting import Standing, forecast
+from airflows.report.packed import gain_text
 from airflows.times import human_duration
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ def forecast_of(
     ledger: Ledger, row: SweepRow, results: SweepResults, now: float | None = None
 ) -> dict[str, Any] | None:
     """Return how far a sweep comes at this pace; None when it has ended, or when nothing is known."""
+    from airflows.engine.following import time_limits  # noqa: PLC0415 - help and tables do without
+
     if row.ended_at is not None or row.total is None:
         return None
     began = row.resumed_at or row.created_at
@@ -29,15 +32,7 @@ def forecast_of(
         ended_since=ledger.ended_since(row.id, began),
         accelerator_s=sum(ledger.accelerator_seconds(row.id).values()),
     )
-    limits = results.sweep.spec.limits
-    hours = limits.accelerator_hours
-    found = forecast(
-        standing,
-        {
-            "limits.wall_time": limits.wall_time_s,
-            "limits.accelerator_hours": None if hours is None else hours * 3600,
-        },
-    )
+    found = forecast(standing, time_limits(results.sweep.spec))
     return None if found is None else found.to_dict()
 
 
@@ -56,7 +51,9 @@ def cost_fields(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     waited, ran = document["queue_s"], document["run_s"]
     if not (waited or ran):
         return []
+    packing = document.get("packing")
     return [
         ("time", f"{human_duration(waited)} in queues, {human_duration(ran)} running"),
         ("accelerator-hours", f"{hours['useful']:.3g} useful, {hours['lost']:.3g} lost"),
+        *([("packed", gain_text(packing))] if packing else ()),
     ]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Protocol, Self
 
@@ -13,6 +14,7 @@ from airflows.cli.failure import INTERRUPTED
 from airflows.cli.terminal import Session
 
 AGAIN_WITHIN_S = 3.0
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SHOW_CURSOR = "\x1b[?25h"
 
 
@@ -48,7 +50,7 @@ class Interrupts:
 
     def __enter__(self) -> Self:
         """Take over the signals; one that is ignored, as under nohup, stays so."""
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in _SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self.on_signal)
         return self
@@ -83,3 +85,26 @@ class Interrupts:
             os.write(2, f"{cursor}{text}".encode())
         except OSError:
             return
+
+
+@contextmanager
+def interrupted_once() -> Iterator[None]:
+    """Let the first SIGINT, SIGTERM or SIGHUP be a KeyboardInterrupt, and others be ignored from then on.
+
+    So what was done to the terminal is undone, whichever signal comes, and however impatiently.
+    """
+    before: dict[int, object] = {}
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        for number in before:
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    try:
+        for number in _SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                before[number] = signal.signal(number, interrupt)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]

@@ -104,7 +104,7 @@ class Printer:
     def follow(self, found: Found) -> int:
         """Print one attempt's log: the one that is named, else the last; wait for the first to start."""
         number = found.number or 0
-        nodes = _nodes(self._ledger, self._row, number)
+        nodes = _nodes(self._ledger, self._row, number, self._backend)
         if self._node >= nodes:
             message = f"{self._row.id}/{number} has {nodes} node{'s' * (nodes != 1)}, counted from 0."
             raise UsageError(message, hint=f"There is no node {self._node}.")
@@ -207,7 +207,7 @@ def _download(session: Session, ledger: Ledger, found: Found, directory: Path) -
     for made in ledger.attempts(found.row.id, found.number):
         if made.handle is None or found.attempt not in {None, made.attempt}:
             continue
-        for node in range(_nodes(ledger, found.row, made.number)):
+        for node in range(_nodes(ledger, found.row, made.number, backend, made.backend)):
             path = directory / f"{made.number}.{made.attempt}" / f"node_{node}.log"
             lines = backend.logs(Handle(made.handle), node=node, follow=False)
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -218,11 +218,14 @@ def _download(session: Session, ledger: Ledger, found: Found, directory: Path) -
     return 0
 
 
-def _nodes(ledger: Ledger, row: SweepRow, number: int) -> int:
+def _nodes(ledger: Ledger, row: SweepRow, number: int, backend: Backend, place: str = "") -> int:
+    """Return the nodes of a trial in a place; where it is now when none is named."""
+    from airflows.backends.places import place_named  # noqa: PLC0415
     from airflows.cli.lookup import overrides_of  # noqa: PLC0415
     from airflows.engine.site import reload  # noqa: PLC0415
     from airflows.train import ACCELERATORS, effective  # noqa: PLC0415
 
     trials = ledger.trials(row.id, numbers=[number])
     compute = effective(reload(row).base.tree, overrides_of(ledger, row, trials)[number])["compute"]
+    compute = {**compute, **place_named(backend, place or trials[0].backend).compute}
     return max(1, int(compute["num_accelerators"]) // ACCELERATORS[compute["accelerator_type"]])

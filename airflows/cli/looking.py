@@ -14,6 +14,7 @@ from airflows.cli import options, render
 from airflows.cli.causes import causes_story, launch_dir, log_files
 from airflows.cli.failure import UsageError
 from airflows.cli.forecasting import forecast_of
+from airflows.cli.places import places_of
 from airflows.cli.terminal import Session
 from airflows.documents import (
     SWEEP_FILTERS,
@@ -31,6 +32,7 @@ from airflows.errors import NotFoundError
 from airflows.hosts import avoided_hosts
 from airflows.relief import relief_in
 from airflows.report.accounting import spent_by_trial, total
+from airflows.report.packed import gain_of
 from airflows.trial import FINAL, State
 
 if TYPE_CHECKING:
@@ -112,18 +114,20 @@ def _rows(ledger: Ledger, *, everything: bool, runs: bool) -> Iterator[Document]
 def _trials(ledger: Ledger, row: SweepRow, *, everything: bool) -> Iterator[Document]:
     from airflows.cli.lookup import overrides_of  # noqa: PLC0415
 
-    trials = ledger.trials(row.id, states=None if everything else [s for s in State if s not in FINAL])
-    overrides = overrides_of(ledger, row, trials)
-    for trial in trials:
-        yield trial_document(trial, overrides[trial.number])
+    states = None if everything else [state for state in State if state not in FINAL]
+    # Rarely more than the first few are shown.
+    for trials in ledger.trials_by_page(row.id, states, size=4 * _DEFAULT_LIMIT):
+        overrides = overrides_of(ledger, row, trials)
+        for trial in trials:
+            yield trial_document(trial, overrides[trial.number])
 
 
 def _sweep(ledger: Ledger, row: SweepRow) -> Document:
-    from airflows.cli.lookup import best_value, driver_of  # noqa: PLC0415
-    from airflows.engine.results import gather  # noqa: PLC0415
+    from airflows.cli.lookup import driver_of  # noqa: PLC0415
+    from airflows.engine.results import winning_value  # noqa: PLC0415
 
     if row.ended_at is None:
-        best = best_value(gather(ledger, row))
+        best = winning_value(ledger, row)
     else:
         best = None if row.winner is None else row.winner["value"]
     return sweep_row(row, ledger.counts(row.id), best, driver_of(row))
@@ -207,6 +211,9 @@ def sweep_story(ledger: Ledger, row: SweepRow) -> Document:
     by_trial = spent_by_trial(attempts, time.time())
     spent = total(each for own in by_trial.values() for each in own)
     shown["forecast"] = forecast_of(ledger, row, results)
+    gain = gain_of(attempts, results.sweep.spec.pack)
+    shown["packing"] = None if gain is None else gain.to_dict()
+    shown["places"] = places_of(ledger, row, attempts)
     words = Counter(waiting_words(row, ledger.trials(row.id, states=[State.QUEUED]), options.home()))
     shown["waiting"] = [{"detail": detail, "count": count} for detail, count in words.most_common()]
     return shown | sweep_details(spec, results, causes, spent, avoided_hosts(ledger.ended_attempts(row.id)))
@@ -229,8 +236,8 @@ def trial_story(ledger: Ledger, found: Found) -> Document:
     attempts = [
         attempt_document(
             attempt,
-            str(launch_dir(row, number, attempt.attempt)),
-            [str(path) for path in log_files(row, number, attempt.attempt)],
+            str(launch_dir(row, attempt)),
+            [str(path) for path in log_files(row, attempt)],
             cost,
             changed.get(attempt.attempt, {}),
         )

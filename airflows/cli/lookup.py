@@ -87,7 +87,11 @@ def _by_handle(ledger: Ledger, text: str) -> Found:
         sweep, number, attempt = several[0]
         row = ledger.sweep(sweep)
         is_one = all(other[:2] == (sweep, number) for other in several if other[0] == sweep)
-        return Found(row, number, attempt) if is_one or "_" in rest else Found(row)
+        if not is_one and "_" in rest:
+            made = next(each for each in ledger.attempts(sweep, number) if each.attempt == attempt)
+            # An element of an array is one trial, unless several are packed into it.
+            is_one = "/" not in (made.handle or "").partition("@")[0]
+        return Found(row, number, attempt) if is_one else Found(row)
     message = f"no trial was run as {text!r}."
     raise NotFoundError(message, hint="`airflows list --runs --all` shows the backends' ids.")
 

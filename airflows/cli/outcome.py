@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
@@ -11,17 +12,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from airflows.cli import options, ranked
+from airflows.cli import htmlfile, options, ranked
 from airflows.cli.causes import causes_story
 from airflows.cli.failure import NoResultError, UsageError
+from airflows.cli.places import places_of
 from airflows.cli.terminal import Session
 from airflows.documents import Document, results_document
 from airflows.errors import MissingExtraError
 from airflows.hosts import avoided_hosts
+from airflows.report.packed import gain_of
 from airflows.report.words import override_words
 from airflows.trial import State
 
 if TYPE_CHECKING:
+    from airflows.engine.promotion import Registration
     from airflows.engine.results import SweepResults
     from airflows.ledger import Ledger
     from airflows.objective import Objective
@@ -31,6 +35,9 @@ if TYPE_CHECKING:
 Format = Literal["table", "csv", "json", "parquet"]
 As = Literal["table", "overrides", "yaml"]
 Goal = Literal["minimize", "maximize"]
+
+# As MLflow has it.
+_ALIAS = re.compile(r"(?!latest$|[vV]\d+$)[\w-]+", re.ASCII)
 
 
 def results(
@@ -52,12 +59,20 @@ def results(
     importance: Annotated[
         bool, typer.Option("--importance", help="Which parameters matter; needs airflows[optuna].")
     ] = False,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write a report with all plots; needs airflows[report]."),
+    ] = None,
 ) -> int:
     """Print the ranked table."""
     from airflows.cli.lookup import conditions, reading, the_sweep  # noqa: PLC0415
     from airflows.engine.results import gather, verdict_document  # noqa: PLC0415
 
     home = options.home()
+    if html is not None:
+        htmlfile.refuse_mixtures(
+            {"--top": top, "--where": where, "--to": to, f"--format {form}": form != "table"}
+        )
     ledger = reading(home)
     found = gather(ledger, the_sweep(ledger, sweep_id))
     if metric is not None:
@@ -72,9 +87,16 @@ def results(
     avoided = avoided_hosts(ledger.ended_attempts(found.row.id))
     judged = verdict_document(ledger, found)
     document = results_document(found, kept, _causes(ledger, found), versions, avoided, judged)
+    gain = gain_of(ledger.attempts(found.row.id), pack) if (pack := found.sweep.spec.pack) > 1 else None
+    document["packing"] = None if gain is None else gain.to_dict()
+    document["places"] = places_of(ledger, found.row)
     if importance:
         document["importance"] = _importance(found)
-    if form == "json":
+    if html is not None:
+        size = htmlfile.write_report(ledger, found, html, home)
+        told = f"{html}  {size / 1e6:.1f} MB, opens in any browser and asks nothing of any network"
+        session.answer(document | {"html": {"file": str(html), "bytes": size}}, [told])
+    elif form == "json":
         session.document(document)
     else:
         session.answer(document, ranked.results_lines(document, session.style))
@@ -209,20 +231,32 @@ def best(
     form: Annotated[
         As, typer.Option("--as", help="overrides: --override words; yaml: a ready train.yaml.")
     ] = "table",
+    register: Annotated[
+        str | None,
+        typer.Option(
+            "--register",
+            metavar="NAME[@ALIAS]",
+            help="Register its model in MLflow, and point the alias at that version.",
+        ),
+    ] = None,
 ) -> int:
     """Print the winner alone; of several objectives the knee of the Pareto front."""
     from airflows.cli.lookup import reading, the_sweep  # noqa: PLC0415
     from airflows.engine.results import gather, verdict_document  # noqa: PLC0415
 
-    ledger = reading(options.home())
+    home = options.home()
+    model = None if register is None else model_and_alias(register)
+    ledger = reading(home)
     found = gather(ledger, the_sweep(ledger, sweep_id))
     winner = found.winner or found.knee
     if winner is None or found.objective is None:
         raise _no_winner(found)
     # What it ran with runs again.
     overrides = {**_of_the_trial(ledger, found, winner), **winner["changed"]}
+    made = None if model is None else _register(found, model, home)
     if session.is_json:
-        session.document(winner | {"verdict": verdict_document(ledger, found)})
+        judged = verdict_document(ledger, found)
+        session.document(winner | {"verdict": judged, "registered": None if made is None else made.to_dict()})
     elif form == "overrides":
         session.text(" ".join(override_words(overrides)))
     elif form == "yaml":
@@ -232,7 +266,44 @@ def best(
         session.text(*ranked.best_lines(winner, found.objective.metric, session.style, judged))
     if not found.complete:
         session.note("The sweep is not finished: this is the best so far.")
+    if made is not None and not session.is_json:
+        session.note(*registered_lines(made))
     return 0
+
+
+def model_and_alias(text: str) -> tuple[str, str]:
+    """Return what `NAME` or `NAME@ALIAS` says, no alias as empty.
+
+    Raises:
+        UsageError: it has another form, or MLflow takes no such alias.
+    """
+    name, at, alias = text.rpartition("@") if "@" in text else (text, "", "")
+    if not name.strip() or (at and not _ALIAS.fullmatch(alias)):
+        message = f"--register {text}: it takes a model's name, and after @ an alias if you like."
+        hint = "Such as digits@champion; an alias has letters, digits, - and _, and is not `latest` or v1."
+        raise UsageError(message, hint=hint)
+    return name, alias
+
+
+def _register(found: SweepResults, model: tuple[str, str], home: Path) -> Registration:
+    from airflows.engine.promotion import register  # noqa: PLC0415
+
+    name, alias = model
+    return register(found, model=name, alias=alias, home=home)
+
+
+def registered_lines(made: Registration) -> list[str]:
+    """Return what has become of a model."""
+    made_now = "registered as" if made.is_new else "was registered already as"
+    lines = [f"Its model {made_now} version {made.version} of {made.model}."]
+    if not made.alias:
+        return lines
+    name = f"{made.model}@{made.alias}"
+    if made.previous is None:
+        return [*lines, f"{name} points at version {made.version} now."]
+    if made.previous == made.version:
+        return [*lines, f"{name} pointed at it already."]
+    return [*lines, f"{name} has moved from version {made.previous} to version {made.version}."]
 
 
 def _no_winner(found: SweepResults) -> NoResultError:

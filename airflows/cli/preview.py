@@ -8,18 +8,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflows import ids
+from airflows.backends.base import Packing
+from airflows.backends.sharing import require_packing
 from airflows.cli.table import number_text, one_line, short_keys, value_text
 from airflows.cli.terminal import Session, Style
 from airflows.documents import Document, without_passwords
 from airflows.errors import AirflowsError
 from airflows.home import home_directory
 from airflows.keys import effective
-from airflows.preview import accelerator_hours_max, diff_from_base, domain_text
+from airflows.preview import accelerator_hours, diff_from_base, domain_text
+from airflows.report.packed import gain_text, planned_gain
 from airflows.search.adaptive import require_packages
 from airflows.space import expand
 from airflows.spec import ADAPTIVE
 
 if TYPE_CHECKING:
+    from airflows.backends.base import Backend
     from airflows.sweepfile import LoadedSweep
 
 _SHOWN_POINTS = 100
@@ -52,7 +56,7 @@ def cost_of(sweep: LoadedSweep) -> Cost:
     if retries is None:
         retries = sweep.base.config.max_retries
     attempts = 1 + (_DEFAULT_RETRIES if retries is None else retries)
-    once = accelerator_hours_max(sweep, points)
+    once = accelerator_hours(sweep, points)
     caps = [cap for cap in (once and once * attempts, sweep.spec.limits.accelerator_hours) if cap is not None]
     trials = None if points is None else points * len(replicates(sweep))
     return Cost(trials, attempts, once, min(caps, default=None))
@@ -85,12 +89,23 @@ def backend_document(sweep: LoadedSweep) -> Document:
     notes = [*([] if reach.available else [f"it cannot be used now: {reach.why_not}"]), *reach.notes]
     path = sweep.base.path
     try:
+        require_packing(sweep.spec.pack, backend)
         notes += backend.check(sweep.base.config, sweep.directory if path is None else path.parent)
     except AirflowsError as exc:
         notes.append(f"a start from here would be refused: {exc}")
     files = files_of(backend, sweep, itertools.islice(first_trials(sweep), _BATCHED_TRIALS))
     known = {"type": backend.name, "notes": list(dict.fromkeys(notes))}
-    return known | ({"files": files} if files else {})
+    return known | {"packing": _packing(sweep, backend)} | ({"files": files} if files else {})
+
+
+def _packing(sweep: LoadedSweep, backend: Backend) -> Document | None:
+    """Return what packing would save."""
+    points, pack = expand(sweep).count(), sweep.spec.pack
+    allocates = backend.capabilities.packing is Packing.ALLOCATIONS
+    room = sweep.spec.limits.concurrent or backend.room_for(sweep.base.config) * pack
+    trials = None if points is None else points * len(replicates(sweep))
+    gain = planned_gain(pack, trials, room, allocates=allocates) if pack > 1 else None
+    return None if gain is None else gain.to_dict()
 
 
 def document_of(sweep: LoadedSweep, *, new: bool = False) -> Document:
@@ -103,6 +118,7 @@ def document_of(sweep: LoadedSweep, *, new: bool = False) -> Document:
     cost = cost_of(sweep)
     trials = list(itertools.islice(first_trials(sweep), _SHOWN_POINTS))
     first = trials[0]["overrides"] if trials else {}
+    backend = backend_document(sweep)
     return {
         "sweep": None if new else ids.sweep_id(sweep.spec.name, sweep.definition_digest),
         "trials": cost.trials,
@@ -115,7 +131,8 @@ def document_of(sweep: LoadedSweep, *, new: bool = False) -> Document:
         "accelerator_hours_max": cost.hours_max,
         "accelerator_hours_once": cost.hours_once,
         "warnings": [*map(str, sweep.notices), *_missing(sweep)],
-        "backend": backend_document(sweep),
+        "packing": backend.pop("packing", None),
+        "backend": backend,
     }
 
 
@@ -140,6 +157,8 @@ def lines_of(document: Document, sweep: LoadedSweep, style: Style) -> list[str]:
     lines += _space_lines(document, style)
     lines += _diff_lines(document, sweep, style)
     lines += ["", _cost_text(cost_of(sweep))]
+    if document["packing"]:
+        lines.append(f"packed: {gain_text(document['packing'])}")
     dropped = document["duplicates_dropped"]
     if dropped:
         lines.append(f"{dropped} duplicate point{'s' * (dropped != 1)} dropped")

@@ -1,12 +1,14 @@
-"""Telling a person how a sweep comes along: a bar on a terminal, a plain line now and then elsewhere."""
+"""Telling a person how a sweep comes along: a live view on a terminal, else a plain line now and then."""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from airflows.backends.places import place_named
 from airflows.cli.render import counts_text, handle_text
 from airflows.cli.table import number_text, one_line
 from airflows.cli.terminal import Session
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from airflows.ledger import Change
 
 PLAIN_EVERY_S = 10.0
+LOOK_EVERY_S = 0.5
 _WHOLE_FAILURES = 3
 _SHORT_FAILURES = 10
 _TAIL_LINES = 12
@@ -89,47 +92,33 @@ class Quiet:
         """Do nothing."""
 
 
-class Bar:
-    """A bar at the bottom of the terminal; notes scroll by above it."""
+class LiveGauge:
+    """The live view below what is printed; looks seldom, since the driver has more to do."""
 
-    def __init__(self, session: Session) -> None:
-        from rich.console import Console  # noqa: PLC0415 - only a terminal needs it
-        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn  # noqa: PLC0415
+    def __init__(self, session: Session, sweep: str, site: Site) -> None:
+        from airflows.cli.live import LiveDisplay  # noqa: PLC0415 - only a terminal needs it
+        from airflows.engine.onlooker import Onlooker  # noqa: PLC0415
 
-        color = session.note_style.color
-        self._console = Console(stderr=True, no_color=not color, highlight=False, markup=False)
-        self._progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[words]}", markup=False),
-            console=self._console,
-            transient=True,
-            refresh_per_second=5,
-        )
-        self._task = self._progress.add_task("", total=None, words="")
-        self._progress.start()
+        row = site.ledger.sweep(sweep)
+        self._onlooker = Onlooker(site.ledger, row, site.spec, site.home, drives=True)
+        self._display = LiveDisplay(sys.stderr, color=session.note_style.color, alone=False)
+        self._due = float("-inf")
 
-    def show(self, snapshot: Snapshot, words: str, left: str) -> None:
-        """Move the bar."""
-        self._progress.update(
-            self._task,
-            description=snapshot.sweep,
-            total=snapshot.total,
-            completed=_ended(snapshot),
-            words=f"{words}{left}",
-        )
+    def show(self, snapshot: Snapshot, words: str, left: str) -> None:  # noqa: ARG002 - it has more to say
+        """Look again when that is due."""
+        now = time.monotonic()
+        if now >= self._due:
+            self._display.show(self._onlooker.look(one_line(snapshot.note)))
+            self._due = time.monotonic() + LOOK_EVERY_S
 
     def note(self, *lines: str) -> None:
-        """Print lines above the bar, escape codes as they are."""
-        from rich.text import Text  # noqa: PLC0415
-
-        for line in lines:
-            self._console.print(Text.from_ansi(line), soft_wrap=True)
+        """Print lines above the view."""
+        self._display.note(*lines)
 
     def close(self) -> None:
-        """Remove the bar."""
-        self._progress.stop()
+        """Remove the view."""
+        self._onlooker.close()
+        self._display.close()
 
 
 def _ended(snapshot: Snapshot) -> int:
@@ -198,7 +187,7 @@ class Reporter:
         self._tell_of_hosts(snapshot)
         self._tell_of_names(snapshot)
         left = self._pace.left_s(_ended(snapshot), snapshot.total, snapshot.at)
-        self._open().show(snapshot, words_for(snapshot), left_text(left))
+        self._open(snapshot.sweep).show(snapshot, words_for(snapshot), left_text(left))
 
     def _tell_of_hosts(self, snapshot: Snapshot) -> None:
         avoided = {each.host: each.sentence for each in snapshot.avoided}
@@ -236,9 +225,12 @@ class Reporter:
             self.gauge.close()
             self.gauge = None
 
-    def _open(self) -> Gauge:
+    def _open(self, sweep: str) -> Gauge:
         if self.gauge is None:
-            self.gauge = Bar(self.session) if self.session.shows_progress else PlainLines(self.session)
+            if self.session.shows_progress and self.site is not None:
+                self.gauge = LiveGauge(self.session, sweep, self.site)
+            else:
+                self.gauge = PlainLines(self.session)
         return self.gauge
 
     def _tell(self, change: Change) -> None:
@@ -271,8 +263,8 @@ class Reporter:
         if self.site is None:
             return ""
         trial = change.before
-        launch_dir = self.site.backend.root / "runs" / trial.sweep / str(trial.number) / f"a{trial.attempt}"
-        path = launch_dir / "logs" / "node_0.log"
+        root = place_named(self.site.backend, trial.backend).own.root
+        path = root / "runs" / trial.sweep / str(trial.number) / f"a{trial.attempt}" / "logs" / "node_0.log"
         return str(path) if path.exists() else ""
 
 

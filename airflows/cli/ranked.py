@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflows.cli.causes import causes_lines, code_lines
+from airflows.cli.places import places_lines
 from airflows.cli.render import objective_text
 from airflows.cli.table import (
     NOTHING,
@@ -18,6 +19,8 @@ from airflows.cli.table import (
 )
 from airflows.cli.terminal import Style
 from airflows.ranking import NOISE_P
+from airflows.report.packed import gain_text
+from airflows.report.places import place_of
 
 Document = Mapping[str, Any]
 
@@ -38,22 +41,31 @@ def results_lines(
     told = causes_lines(results["causes"], style, avoided=results["avoided"]) if causes else []
     objective = results["objective"]
     if objective is None:
-        return [f"{results['sweep']} has no objective, so nothing is ranked.", *told]
+        places = places_lines(results.get("places"), style)
+        return [f"{results['sweep']} has no objective, so nothing is ranked.", *places, *told]
     aims = ", ".join(map(objective_text, results["objectives"] or [objective]))
     head = f"{style.paint(results['sweep'], 'bold')}  {aims}"
     lines = [head if results["complete"] else f"{head}, not finished yet", ""]
     ranked = results["ranked"] if top is None else results["ranked"][:top]
     if ranked:
         several = bool(results["objectives"])
-        lines += _front_lines(ranked, style) if several else _ranked_lines(ranked, objective, style)
+        where = place_of(results.get("places") or ())
+        lines += (
+            _front_lines(ranked, style, where) if several else _ranked_lines(ranked, objective, style, where)
+        )
         hidden = len(results["ranked"]) - len(ranked)
         lines += [style.paint(f"… and {hidden} more", "dim")] if hidden > 0 else []
     lines += _unranked_lines(results["unranked"], style, grouped=bool(results["causes"]))
     lines += ["", *winner_lines(results, style), *_importance_lines(results["importance"], style)]
+    packing = results.get("packing")
+    lines += ["", f"packed: {gain_text(packing)}"] if packing else []
+    lines += places_lines(results.get("places"), style)
     return [*lines, *code_lines(results["code"], style), *told]
 
 
-def _ranked_lines(ranked: Sequence[Document], objective: Document, style: Style) -> list[str]:
+def _ranked_lines(
+    ranked: Sequence[Document], objective: Document, style: Style, where: Mapping[int, str]
+) -> list[str]:
     metric = objective["metric"]
     keys = short_keys(key for group in ranked for key in group["overrides"])
     replicated = any(group["n"] > 1 for group in ranked)
@@ -66,6 +78,7 @@ def _ranked_lines(ranked: Sequence[Document], objective: Document, style: Style)
         "STEP",
         "TRIALS",
     ]
+    header += ["PLACE"] if where else []
     header += ["NOTE"] if notes else []
     rows = []
     for group in ranked:
@@ -75,12 +88,13 @@ def _ranked_lines(ranked: Sequence[Document], objective: Document, style: Style)
         if replicated:
             row += [number_text(group["sd"], 2), str(group["n"]), versus_text(group)]
         row += [_steps_text(group["steps"]), _numbers_text(group["trials"])]
+        row += [_places_text(group, where)] if where else []
         row += [group["note"] or ("stopped early" if group["stopped_early"] else "")] if notes else []
         rows.append(row)
     return table(header, rows, style, right=frozenset({"RANK", metric, "SD", "N", "STEP"}))
 
 
-def _front_lines(ranked: Sequence[Document], style: Style) -> list[str]:
+def _front_lines(ranked: Sequence[Document], style: Style, where: Mapping[int, str]) -> list[str]:
     """Return the table of several objectives."""
     keys = short_keys(key for group in ranked for key in group["overrides"])
     metrics = [figures["metric"] for figures in ranked[0]["objectives"]]
@@ -100,9 +114,10 @@ def _front_lines(ranked: Sequence[Document], style: Style) -> list[str]:
             row += [number_text(figures["sd"], 2)] if replicated else []
         row += [str(group["n"])] if replicated else []
         row.append(_numbers_text(group["trials"]))
+        row += [_places_text(group, where)] if where else []
         row += [group["note"] or ("stopped early" if group["stopped_early"] else "")] if notes else []
         rows.append(row)
-    header += ["TRIALS", "NOTE"] if notes else ["TRIALS"]
+    header += ["TRIALS", *(["PLACE"] if where else []), *(["NOTE"] if notes else [])]
     return table(header, rows, style, right=frozenset({"RANK", "N", "SD", *metrics}))
 
 
@@ -118,6 +133,10 @@ def versus_text(group: Document) -> str:
 def _steps_text(steps: Sequence[int | None]) -> str:
     known = list(dict.fromkeys(step for step in steps if step is not None))
     return _numbers_text(known) if known else NOTHING
+
+
+def _places_text(group: Document, where: Mapping[int, str]) -> str:
+    return " ".join(dict.fromkeys(where.get(number, NOTHING) for number in group["trials"]))
 
 
 def _numbers_text(numbers: Sequence[int]) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from airflows.backends.base import ListsRuns, Phase, RemoteRun
+from airflows.backends.places import places_of
 from airflows.backends.registry import backend_names, open_backend
 from airflows.cli.table import NOTHING, table, when
 from airflows.cli.terminal import Session, Style
@@ -74,9 +75,10 @@ def _backends(ledger: Ledger | None, home: Path, unasked: list[str]) -> Iterator
         settings.setdefault(canonical_json(wanted), wanted)
     names = {one if isinstance(one, str) else str(one.get("type")) for one in settings.values()}
     for wanted in settings.values():
-        backend = open_backend(wanted, home)
-        if isinstance(backend, ListsRuns):
-            yield backend.name, backend
+        for place in places_of(open_backend(wanted, home)):
+            names.add(place.own.name)
+            if isinstance(place.own, ListsRuns):
+                yield place.name, place.own
     for name in backend_names():
         if name not in names:
             yield from _by_name(name, home, unasked)
@@ -102,8 +104,14 @@ def _rows(ledger: Ledger | None, found: Mapping[tuple[str, str], RemoteRun]) -> 
         found.items(), key=lambda item: (_ORDER.index(item[1].phase), item[1].submitted_at or 0.0)
     )
     for (backend, handle), run in ordered:
-        known = None if ledger is None else ledger.attempt_by_handle(backend, handle)
+        known = None if ledger is None else _attempt(ledger, backend, handle)
         yield remote_document(backend, run, known)
+
+
+def _attempt(ledger: Ledger, backend: str, handle: str) -> tuple[str, int, int] | None:
+    # Of several places each handle begins with the place's name.
+    own = ledger.attempt_by_handle(backend, handle)
+    return own or ledger.attempt_by_handle(backend, f"{backend}:{handle}")
 
 
 def _lines(runs: Sequence[Document], style: Style) -> list[str]:

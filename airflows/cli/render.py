@@ -8,6 +8,7 @@ from typing import Any
 
 from airflows.cli.causes import causes_lines
 from airflows.cli.forecasting import cost_fields, forecast_text
+from airflows.cli.places import places_lines
 from airflows.cli.table import (
     NOTHING,
     number_text,
@@ -143,9 +144,11 @@ def sweep_lines(sweep: Document, style: Style) -> list[str]:
         [
             ("message", sweep["message"] or ""),
             ("trials", counts_text(sweep["trials"])),
+            ("orphaned", orphaned_text(sweep)),
             ("waits", ", ".join(f"{one['count']} x {one['detail']}" for one in sweep.get("waiting", ()))),
             ("best", "" if sweep["best"] is None else number_text(sweep["best"])),
             ("objective", ", ".join(map(objective_text, sweep["objectives"] or [sweep["objective"]]))),
+            ("plan", sweep["plan"] or ""),
             ("started", when(sweep["started_at"])),
             ("ended", "" if sweep["ended_at"] is None else when(sweep["ended_at"])),
             ("took", took_text(sweep)),
@@ -158,7 +161,14 @@ def sweep_lines(sweep: Document, style: Style) -> list[str]:
         ],
         style,
     )
+    lines += places_lines(sweep.get("places"), style)
     return lines + causes_lines(sweep["causes"], style, avoided=sweep["avoided"])
+
+
+def orphaned_text(sweep: Document) -> str:
+    """Return how many trials count no more, empty for none."""
+    count = sweep["orphaned"]
+    return f"{count} of the trials: their points are no longer in the sweep file" if count else ""
 
 
 def _driver_sentence(sweep: Document) -> str:

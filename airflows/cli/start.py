@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from airflows.cli.progress import Reporter
     from airflows.engine.drive import Drive
     from airflows.engine.operations import Driven
+    from airflows.engine.planned import Wanted
     from airflows.engine.start import Begun
     from airflows.sweepfile import LoadedSweep
 
@@ -28,7 +29,9 @@ _MANY_HOURS = 100.0
 
 def sweep(
     session: Session,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A sweep.yaml.", readable=False)],
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="A sweep.yaml.", readable=False, show_default=False)
+    ] = None,
     *,
     override: options.Override = None,
     sets: options.Set = None,
@@ -37,14 +40,20 @@ def sweep(
     dry_run: options.DryRun = False,
     detach: options.Detach = False,
     new: Annotated[bool, typer.Option("--new", help="Start another sweep of the same definition.")] = False,
+    plan: Annotated[
+        str | None,
+        typer.Option("--plan", metavar="HASH|FILE", help="Run what this plan says, and nothing else."),
+    ] = None,
+    rehearse: Annotated[
+        bool, typer.Option("--rehearse", help="Rehearse it first, and start it only if that goes well.")
+    ] = False,
     yes: options.Yes = False,
 ) -> int:
     """Start a sweep, or attach to it, and drive it to its winner."""
-    from airflows.sweepfile import load_sweep  # noqa: PLC0415
     from airflows.vetting import validate_points  # noqa: PLC0415
 
-    changes = [*(sets or ()), *_profile_sets(profile, backend)]
-    loaded = load_sweep(file, sets=changes, overrides=override or (), backend=None if profile else backend)
+    changes = [*(sets or ()), *profile_sets(profile, backend)]
+    loaded, planned = _sweep_of(file, plan, changes, override or (), None if profile else backend)
     validate_points(loaded)
     if dry_run:
         return _preview(session, loaded, new=new)
@@ -53,7 +62,29 @@ def sweep(
     if not yes and session.can_ask() and not _is_agreed(session, loaded, home, new=new):
         session.note("Nothing was started.")
         return 1
-    return _start(session, loaded, home, new=new, instance="", detach=detach)
+    if rehearse:
+        from airflows.cli.rehearsing import keep_from_starting  # noqa: PLC0415
+
+        status = keep_from_starting(session, loaded, home, new=new)
+        if status is not None:
+            return status
+    return _start(session, loaded, home, new=new, instance="", detach=detach, plan=planned)
+
+
+def _sweep_of(
+    file: Path | None, plan: str | None, sets: Sequence[str], override: Sequence[str], backend: str | None
+) -> tuple[LoadedSweep, Wanted | None]:
+    """Return the sweep that is asked for, and the plan that it has to be, if any."""
+    if plan is not None:
+        from airflows.cli.plans import planned_sweep  # noqa: PLC0415
+
+        return planned_sweep(file, plan, override=override, sets=sets, backend=backend)
+    from airflows.sweepfile import load_sweep  # noqa: PLC0415
+
+    if file is None:
+        message = "no sweep.yaml is named."
+        raise UsageError(message, hint="Write it like: airflows sweep sweep.yaml")
+    return load_sweep(file, sets=sets, overrides=override, backend=backend), None
 
 
 def run(
@@ -79,7 +110,7 @@ def run(
 
     base = load_train(file, override or ())
     session.note(*base.changes)
-    where = {"type": _DATABRICKS, "profile": profile} if _profile_sets(profile, backend) else backend
+    where = {"type": _DATABRICKS, "profile": profile} if profile_sets(profile, backend) else backend
     loaded = sweep_of_run(base, backend=where)
     if dry_run:
         return _preview(session, loaded, new=key is None)
@@ -93,7 +124,7 @@ def run(
     )
 
 
-def _profile_sets(profile: str | None, backend: str | None) -> list[str]:
+def profile_sets(profile: str | None, backend: str | None) -> list[str]:
     """Return the changes of a sweep file that a profile means; it is kept with the sweep."""
     if profile is None:
         return []
@@ -137,11 +168,20 @@ def resume(
         ),
     ] = False,
     add: Annotated[
-        Path | None, typer.Option("--add", metavar="FILE", help="A sweep.yaml's points. Not supported yet.")
+        Path | None,
+        typer.Option(
+            "--add",
+            metavar="FILE",
+            help="Go on with the points of this sweep.yaml: new ones are added, those it lacks are orphaned.",
+        ),
     ] = None,
     sets: options.Set = None,
     backend: options.BackendName = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --add: only show what would change.")
+    ] = False,
     detach: options.Detach = False,
+    yes: options.Yes = False,
 ) -> int:
     """Take over a sweep whose driver is gone; retry its failed trials, extend it, or confirm its winner."""
     from airflows.cli.driving import drive  # noqa: PLC0415
@@ -149,8 +189,16 @@ def resume(
     from airflows.engine import operations  # noqa: PLC0415
 
     if add is not None:
-        message = "--add is not supported yet."
-        raise UsageError(message, hint=f"Start a sweep of its own: airflows sweep {add}")
+        from airflows.cli.adding import add_points  # noqa: PLC0415
+
+        if failed or classes or rebuild or trials is not None or replicates is not None or backend:
+            message = "--add goes on with the points of a file, and takes no other changes but --set."
+            raise UsageError(message, hint="Add first, and resume again with the others.")
+        how = {"dry_run": dry_run, "yes": yes, "detach": detach}
+        return add_points(session, sweep_id, add, sets=sets or (), **how)
+    if dry_run:
+        message = "--dry-run of resume goes with --add."
+        raise UsageError(message, hint=f"How the sweep stands: airflows get {sweep_id}")
     chosen = _classes(classes, failed=failed)
     if replicates is not None and (failed or trials is not None):
         message = "--replicates are added once all other trials have ended."
@@ -237,6 +285,7 @@ def _start(
     instance: str,
     detach: bool,
     streams: bool = False,
+    plan: Wanted | None = None,
 ) -> int:
     from airflows.cli.driving import drive  # noqa: PLC0415
     from airflows.engine import operations  # noqa: PLC0415
@@ -248,6 +297,7 @@ def _start(
             observer=reporter,
             new=new,
             instance=instance,
+            plan=plan,
             drive=drives,
             on_begun=on_begun,
         )

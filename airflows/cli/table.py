@@ -31,9 +31,8 @@ def table(
         right: columns whose cells stand to the right, as numbers do.
     """
     cells = [[one_line(cell) for cell in row] for row in rows]
-    widths = [
-        max([text_width(name), *(text_width(row[at]) for row in cells)]) for at, name in enumerate(header)
-    ]
+    columns = zip(header, *cells, strict=True)
+    widths = [max(map(text_width, column)) for column in columns]
     widths = _fitting(_as_many_as_fit(widths, style.width), style.width)
     to_right = [name in right for name in header]
     lines = [style.paint(_line(header, widths, to_right), "bold")]
@@ -63,12 +62,18 @@ def _fitting(widths: Sequence[int], room: int) -> list[int]:
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], to_right: Sequence[bool]) -> str:
-    fitted = [shortened(cell, width) for cell, width in zip(cells, widths, strict=False)]
     padded = [
-        f"{' ' * (width - text_width(cell))}{cell}" if right else f"{cell}{' ' * (width - text_width(cell))}"
-        for cell, width, right in zip(fitted, widths, to_right, strict=False)
+        _padded(cell, width, right=right) for cell, width, right in zip(cells, widths, to_right, strict=False)
     ]
     return _GAP.join(padded).rstrip()
+
+
+def _padded(text: str, width: int, *, right: bool) -> str:
+    """Return a cell as wide as its column."""
+    fitted = shortened(text, width)
+    # Most are plain, and there may be very many.
+    room = width if fitted.isascii() else width - text_width(fitted) + len(fitted)
+    return fitted.rjust(room) if right else fitted.ljust(room)
 
 
 def shortened(text: str, width: int) -> str:
@@ -95,7 +100,7 @@ def text_width(text: str) -> int:
 
 def one_line(text: str) -> str:
     """Return a text without what would move the cursor or change colours."""
-    return text.translate(_CONTROLS)
+    return text if text.isprintable() else text.translate(_CONTROLS)
 
 
 # Values

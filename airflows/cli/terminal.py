@@ -62,6 +62,14 @@ def is_terminal(stream: TextIO | None) -> bool:
         return False
 
 
+def can_draw(stream: TextIO | None, environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether a stream is a terminal on which a person sees a picture change, and not the log of some CI."""
+    if stream is None or not is_terminal(stream) or environment.get("CI"):
+        return False
+    can_go_back = environment.get("TERM", "") not in {"", "dumb", "unknown"}
+    return can_go_back and (stream.encoding or "").lower().replace("-", "") == "utf8"
+
+
 @dataclass(slots=True)
 class Session:
     """One call of the command: its manners.
@@ -89,8 +97,8 @@ class Session:
 
     @property
     def shows_progress(self) -> bool:
-        """Whether a bar may be drawn: stderr is a terminal that can go back in a line."""
-        return is_terminal(sys.stderr) and os.environ.get("TERM", "dumb") != "dumb"
+        """Whether progress is drawn on stderr."""
+        return can_draw(sys.stderr)
 
     def document(self, document: Mapping[str, Any]) -> None:
         """Print the one JSON document."""

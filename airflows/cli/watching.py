@@ -6,13 +6,14 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflows.cli import options, render
 from airflows.cli.forecasting import forecast_of, forecast_text
-from airflows.cli.progress import PLAIN_EVERY_S, Pace, left_text
-from airflows.cli.table import number_text, overrides_text, table
-from airflows.cli.terminal import Session, Style
+from airflows.cli.progress import LOOK_EVERY_S, PLAIN_EVERY_S, Pace, left_text
+from airflows.cli.table import number_text
+from airflows.cli.terminal import Session, can_draw
 from airflows.documents import Document, sweep_row, trial_document
 from airflows.trial import IN_FLIGHT
 
@@ -23,39 +24,93 @@ if TYPE_CHECKING:
 _LOOK_EVERY_S = 1.0
 _RANK_EVERY_S = 5.0
 _DRIVERLESS_S = 3.0
-_SHOWN_TRIALS = 12
 
 
 def watch(session: Session, sweep_id: options.SweepId) -> int:
     """Watch a sweep until it ends or nobody drives it; ends as the sweep does."""
+    from airflows.cli.interrupts import interrupted_once  # noqa: PLC0415
     from airflows.cli.lookup import reading, the_sweep  # noqa: PLC0415
 
-    ledger = reading(options.home())
+    home = options.home()
+    ledger = reading(home)
     row = the_sweep(ledger, sweep_id)
-    view = _view_for(session)
-    try:
-        return Watch(ledger, row.id, view).follow()
-    finally:
-        view.close()
+    with interrupted_once():
+        view = _view_for(session, ledger, row, home)
+        try:
+            why = Watch(ledger, row.id, view).follow()
+        finally:
+            view.close()
+    return _end(session, ledger, row.id, view, why)
+
+
+def _end(session: Session, ledger: Ledger, sweep: str, view: View, notes: tuple[str, ...]) -> int:
+    """Say why watching is over; return the exit status."""
+    from airflows.engine.results import exit_status  # noqa: PLC0415
+
+    session.note(*notes)
+    if notes:
+        return 1
+    row = ledger.sweep(sweep)
+    if not session.is_json and row.message and view.tells_of_end:
+        session.note(row.message)
+    return exit_status(view.results(row))
 
 
 class View:
-    """Shows a sweep as JSON lines, one for each change."""
+    """Shows a sweep as JSON lines, one for each change.
 
-    def __init__(self, session: Session) -> None:
+    Attributes:
+        every_s: seconds from one look to the next.
+        tells_of_end: the sentence about how the sweep ended is not on it yet.
+    """
+
+    every_s = _LOOK_EVERY_S
+    tells_of_end = True
+
+    def __init__(self, session: Session, ledger: Ledger, clock: Callable[[], float] = time.monotonic) -> None:
         self.session = session
+        self._ledger = ledger
+        self._clock = clock
+        self._pace = Pace()
         self._last: Any = None
+        self._results: SweepResults | None = None
+        self._rank_at = float("-inf")
 
-    def show(self, document: Document, pace: str) -> None:  # noqa: ARG002 - the other views use it
-        """Print the document when it is new."""
+    def look(self, row: SweepRow) -> None:
+        """Look at the sweep and show what is new."""
+        document = self._document(row)
         # What is expected changes with every second; that alone is no news.
         news = {key: value for key, value in document.items() if key != "forecast"}
         if news != self._last:
             self._last = news
             self.session.record(document)
 
+    def results(self, row: SweepRow) -> SweepResults:
+        """Return the results of a sweep, as old as a few seconds while it goes on."""
+        from airflows.engine.results import gather  # noqa: PLC0415
+
+        is_old = self._clock() >= self._rank_at
+        if self._results is None or is_old or row.ended_at != self._results.row.ended_at:
+            self._results = gather(self._ledger, row)
+            self._rank_at = self._clock() + _RANK_EVERY_S
+        return self._results
+
     def close(self) -> None:
         """Leave the terminal as it was found."""
+
+    def _document(self, row: SweepRow) -> Document:
+        from airflows.cli.lookup import best_value, driver_of, overrides_of  # noqa: PLC0415
+
+        results = self.results(row)
+        running = self._ledger.trials(row.id, states=IN_FLIGHT)
+        overrides = overrides_of(self._ledger, row, running)
+        spent = sum(self._ledger.accelerator_seconds(row.id).values())
+        return {
+            **sweep_row(row, self._ledger.counts(row.id), best_value(results), driver_of(row)),
+            "accelerator_hours": spent / 3600,
+            "forecast": forecast_of(self._ledger, row, results),
+            "running": [trial_document(trial, overrides[trial.number]) for trial in running],
+        }
 
 
 class PlainView(View):
@@ -63,82 +118,59 @@ class PlainView(View):
 
     _due = float("-inf")
 
-    def show(self, document: Document, pace: str) -> None:
+    def look(self, row: SweepRow) -> None:
         """Print a line when something changed, at most one in ten seconds, and one at the end."""
-        words = _words(document)
+        document = self._document(row)
+        words, left = _words(document), self._left(document)
         is_over = document["ended_at"] is not None or document["driver"] is None
-        if words != self._last and (is_over or time.monotonic() >= self._due):
-            self._last, self._due = words, time.monotonic() + PLAIN_EVERY_S
-            self.session.text(f"{document['sweep']}: {words}{pace}")
+        if words != self._last and (is_over or self._clock() >= self._due):
+            self._last, self._due = words, self._clock() + PLAIN_EVERY_S
+            self.session.text(f"{row.id}: {words}{left}")
+
+    def _left(self, document: Document) -> str:
+        trials = document["trials"]
+        ended = sum(trials[state] for state in ("succeeded", "failed", "stopped", "cancelled"))
+        expected = document["forecast"]
+        if expected is not None and expected["limit"] is not None:
+            return f"; {forecast_text(expected)}"
+        return left_text(self._pace.left_s(ended, trials["total"], self._clock()))
 
 
 class LiveView(View):
-    """Shows a sweep as a screen that changes."""
+    """Shows a sweep on the whole terminal, as a pager does; the last picture stays when it is over."""
 
-    def __init__(self, session: Session) -> None:
-        super().__init__(session)
-        from rich.console import Console  # noqa: PLC0415 - only a terminal needs it
-        from rich.live import Live  # noqa: PLC0415
+    every_s = LOOK_EVERY_S
+    tells_of_end = False
 
-        console = Console(file=sys.stdout, no_color=not session.style.color, highlight=False)
-        self._live = Live(console=console, auto_refresh=False)
-        self._live.start()
+    def __init__(self, session: Session, ledger: Ledger, row: SweepRow, home: Path) -> None:
+        super().__init__(session, ledger)
+        from airflows.cli.live import LiveDisplay  # noqa: PLC0415 - only a terminal needs it
+        from airflows.engine.onlooker import Onlooker  # noqa: PLC0415
+        from airflows.engine.site import reload  # noqa: PLC0415
 
-    def show(self, document: Document, pace: str) -> None:
-        """Draw it anew."""
-        from rich.text import Text  # noqa: PLC0415
+        self._onlooker = Onlooker(ledger, row, reload(row).spec, home)
+        self._display = LiveDisplay(sys.stdout, color=session.style.color, alone=True)
 
-        lines = screen_lines(document, pace, self.session.style)
-        self._live.update(Text.from_ansi("\n".join(lines)), refresh=True)
+    def look(self, row: SweepRow) -> None:  # noqa: ARG002 - it follows the sweep by itself
+        """Look again."""
+        self._display.show(self._onlooker.look())
 
     def close(self) -> None:
-        """Leave the last screen standing."""
-        self._live.stop()
+        """Leave the last picture standing."""
+        self._onlooker.close()
+        self._display.close()
 
 
-def _view_for(session: Session) -> View:
+def _view_for(session: Session, ledger: Ledger, row: SweepRow, home: Path) -> View:
     if session.is_json:
-        return View(session)
-    return LiveView(session) if session.shows_progress and sys.stdout.isatty() else PlainView(session)
+        return View(session, ledger)
+    return LiveView(session, ledger, row, home) if can_draw(sys.stdout) else PlainView(session, ledger)
 
 
 def _words(document: Document) -> str:
     best = "" if document["best"] is None else f", best {number_text(document['best'])}"
     state = "" if document["ended_at"] is None else f"{document['state']}: "
     return f"{state}{render.counts_text(document['trials'])}{best}"
-
-
-def screen_lines(document: Document, pace: str, style: Style) -> list[str]:
-    """Return what a person sees of a sweep at one time."""
-    trials = document["trials"]
-    ended = sum(trials[state] for state in ("succeeded", "failed", "stopped", "cancelled"))
-    head = f"{style.paint(document['sweep'], 'bold')}  {render.state_text(document['state'], style)}"
-    hours = f"{document['accelerator_hours']:.3g} accelerator-hours"
-    so_far = f"{render.took_text(document)} so far, {hours}, driver {render.driver_text(document)}"
-    lines = [
-        f"{head}  {bar_text(ended, trials['total'])}  {_words(document)}{pace}",
-        style.paint(so_far, "dim"),
-    ]
-    if document["running"]:
-        rows = [
-            (
-                str(trial["number"]),
-                str(trial["state"]),
-                render.took_text(trial),
-                overrides_text(trial["overrides"]),
-            )
-            for trial in document["running"][:_SHOWN_TRIALS]
-        ]
-        lines += ["", *table(("TRIAL", "STATE", "FOR", "OVERRIDES"), rows, style, right=frozenset({"FOR"}))]
-        hidden = len(document["running"]) - _SHOWN_TRIALS
-        lines += [f"… and {hidden} more"] if hidden > 0 else []
-    return lines
-
-
-def bar_text(ended: int, total: int | None, width: int = 24) -> str:
-    """Return a bar of characters."""
-    filled = 0 if not total else round(width * min(1.0, ended / total))
-    return "█" * filled + "░" * (width - filled)
 
 
 @dataclass(slots=True)
@@ -158,61 +190,29 @@ class Watch:
     view: View
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
-    _results: SweepResults | None = None
-    _rank_at: float = float("-inf")
     _driverless_since: float | None = None
 
-    def follow(self) -> int:
-        """Show the sweep until it ends; return its exit status."""
-        from airflows.engine.results import exit_status  # noqa: PLC0415
-
-        pace = Pace()
+    def follow(self) -> tuple[str, ...]:
+        """Show the sweep until it ends, or nobody drives it any more; return what is to be said of that."""
         while True:
             row = self.ledger.sweep(self.sweep)
-            document = self._look(row)
-            self.view.show(document, self._left(pace, document))
-            if row.ended_at is not None and self._results is not None:
-                if not self.view.session.is_json and row.message:
-                    self.view.session.note(row.message)
-                return exit_status(self._results)
-            if self._is_left_alone(document):
-                self.view.session.note(
+            self.view.look(row)
+            if row.ended_at is not None:
+                return ()
+            if self._is_left_alone(row):
+                return (
                     f"Nobody drives {self.sweep}; what runs goes on.",
                     f"Take it over with: airflows resume {self.sweep}",
                 )
-                return 1
-            self.sleep(_LOOK_EVERY_S)
+            self.sleep(self.view.every_s)
 
-    def _look(self, row: SweepRow) -> Document:
-        from airflows.cli.lookup import best_value, driver_of, overrides_of  # noqa: PLC0415
-        from airflows.engine.results import gather  # noqa: PLC0415
-
-        if self._results is None or row.ended_at is not None or self.clock() >= self._rank_at:
-            self._results, self._rank_at = gather(self.ledger, row), self.clock() + _RANK_EVERY_S
-        counts = self.ledger.counts(row.id)
-        running = self.ledger.trials(row.id, states=IN_FLIGHT)
-        overrides = overrides_of(self.ledger, row, running)
-        spent = sum(self.ledger.accelerator_seconds(row.id).values())
-        return {
-            **sweep_row(row, counts, best_value(self._results), driver_of(row)),
-            "accelerator_hours": spent / 3600,
-            "forecast": forecast_of(self.ledger, row, self._results),
-            "running": [trial_document(trial, overrides[trial.number]) for trial in running],
-        }
-
-    def _is_left_alone(self, document: Document) -> bool:
+    def _is_left_alone(self, row: SweepRow) -> bool:
         """Whether nobody has driven it for a while: a driver may only just be starting."""
-        if document["driver"] is not None:
+        from airflows.cli.lookup import driver_of  # noqa: PLC0415
+
+        if driver_of(row) is not None:
             self._driverless_since = None
             return False
         if self._driverless_since is None:
             self._driverless_since = self.clock()
         return self.clock() - self._driverless_since >= _DRIVERLESS_S
-
-    def _left(self, pace: Pace, document: Document) -> str:
-        trials = document["trials"]
-        ended = sum(trials[state] for state in ("succeeded", "failed", "stopped", "cancelled"))
-        expected = document["forecast"]
-        if expected is not None and expected["limit"] is not None:
-            return f"; {forecast_text(expected)}"
-        return left_text(pace.left_s(ended, trials["total"], self.clock()))

@@ -8,16 +8,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from airflows.backends.base import keeper_of
+from airflows.backends.base import KeepsCheckpoints, Packing, WithdrawsRuns, keeper_of
+from airflows.backends.places import HasPlaces, place_named
 from airflows.checkpoints import newest
 from airflows.drivers import Owner, current_owner
 from airflows.engine import record
 from airflows.engine.adaptive import AdaptiveSource
 from airflows.engine.driver import LEASE_TTL_S, Driver, Parts
 from airflows.engine.finish import finish
+from airflows.engine.judge import Judge
 from airflows.engine.judging import Judging
 from airflows.engine.lookout import back_off
 from airflows.engine.observers import Observer
+from airflows.engine.rehearsing import Rehearsing
+from airflows.engine.results import best_so_far
 from airflows.engine.roster import Roster
 from airflows.engine.scoring import PATIENCE_S, Scoring
 from airflows.engine.site import Site, limits_of, require_host, retry_of
@@ -26,6 +30,8 @@ from airflows.engine.submission import Submission
 from airflows.errors import AirflowsError, BackendUnavailableError, TrackingUnavailableError
 from airflows.ledger import Lease, SweepRow, Wish
 from airflows.planner import Rules, Tally
+from airflows.planning import PlaceRule
+from airflows.rehearsal.script import Script
 from airflows.relief import relief_note
 from airflows.retry import NO_RETRIES
 from airflows.space import expand
@@ -162,16 +168,17 @@ class Drive:
     def build(self, row: SweepRow, lease: Lease) -> Driver:
         """Rebuild a driver from the ledger, wherever the last one ended."""
         site, ledger = self.site, self.site.ledger
-        if not site.backend.capabilities.shares_host:
+        if not all(place.own.capabilities.shares_host for place in site.places):
             ledger.survive_power_cuts()
         submission = Submission(
             site.sweep.base.tree,
-            lambda: site.launcher(row),
+            lambda place: site.launcher(row, place),
             site.tracker,
             site.backend,
             self.clock,
             site.spec.retry.on_out_of_memory or {},
         )
+        submission.pack = site.spec.pack
         submission.ran_out_of_memory(ledger.ran_out_of_memory(row.id))
         for attempt in ledger.ended_attempts(row.id):
             submission.hosts.add(attempt)
@@ -195,16 +202,18 @@ class Drive:
             self._last_lines,
             lambda trial: relief_note(submission.relief(trial.number)),
         )
-        for objective in filter(None, [site.spec.objective]):
-            scoring.best = ledger.best_value(row.id, minimize=objective.goal == "minimize")
+        scoring.best = best_so_far(ledger, row, site.spec)
         scoring.take_over(ledger.trials(row.id, open_only=True))
-        judging = Judging(
+        judging: Judge = Judging(
             site.tracker,
             setting_of(site.spec),
             [objective.metric for objective in site.spec.all_objectives],
             lambda trial, step, since: self._has_saved(submission, trial, step, since),
             replicates.count,
         )
+        script = Script.of_tags(site.spec.tracking.tags)
+        if script is not None:
+            judging = Rehearsing(script, site.tracker, site.backend, lambda t: self._newest(submission, t)[0])
         judging.take_over(ledger, row.id)
         parts = Parts(ledger, site.backend, submission, scoring, source, roster, judging, self.clock)
         parts.observer = self.observer
@@ -218,16 +227,26 @@ class Drive:
 
     def _has_saved(self, submission: Submission, trial: Trial, step: int, since: float) -> bool:
         """Whether a trial has a checkpoint of a step or later; without a step in its name, one made since."""
-        keeper = keeper_of(self.site.backend)
+        path, saved = self._newest(submission, trial)
+        if not path or saved >= 0:
+            return bool(path) and saved >= step
+        try:
+            # When a file was made that is out of our sight is not known.
+            return self._keeper(trial) is None and Path(path).stat().st_mtime > since
+        except OSError:
+            return False
+
+    def _newest(self, submission: Submission, trial: Trial) -> tuple[str, int]:
+        """Return (path, step) of a trial's newest checkpoint; an empty path for none, or where nobody knows."""
+        keeper = self._keeper(trial)
         look = newest if keeper is None else keeper.newest_checkpoint
         try:
-            found = look(*submission.checkpoints(trial.number))
-            if found is None or found[1] >= 0:
-                return found is not None and found[1] >= step
-            # When a file was made that is out of our sight is not known.
-            return keeper is None and Path(found[0]).stat().st_mtime > since
+            return look(*submission.checkpoints(trial.number)) or ("", -1)
         except (BackendUnavailableError, OSError):
-            return False
+            return "", -1
+
+    def _keeper(self, trial: Trial) -> KeepsCheckpoints | None:
+        return keeper_of(place_named(self.site.backend, trial.backend).own)
 
     def _last_lines(self, trial: Trial) -> list[str]:
         if trial.handle is None:
@@ -236,6 +255,12 @@ class Drive:
             return list(self.site.backend.logs(trial.handle, node=0, follow=False, lines=_LAST_LINES))
         except (AirflowsError, OSError):
             return []
+
+    def _place_rules(self) -> tuple[PlaceRule, ...]:
+        backend, config = self.site.backend, self.site.sweep.base.config
+        if not isinstance(backend, HasPlaces):
+            return ()
+        return tuple(PlaceRule(place.name, backend.room_at(place, config)) for place in backend.places)
 
     def _rules(self, row: SweepRow, lease: Lease) -> Rules:
         site = self.site
@@ -249,4 +274,8 @@ class Drive:
             backend=site.backend.name,
             strict=site.spec.strict,
             queue=can.slots if can.queues_itself and site.spec.method not in ADAPTIVE else 0,
+            places=self._place_rules(),
+            after_s=site.backend.after_s if isinstance(site.backend, HasPlaces) else 0.0,
+            withdraws=frozenset(p.name for p in site.places if isinstance(p.own, WithdrawsRuns)),
+            pack=site.spec.pack if can.packing is Packing.ALLOCATIONS else 1,
         )

@@ -16,8 +16,9 @@ from typing import Any
 from airflows import ids
 from airflows.backends.base import Backend
 from airflows.engine.batching import batches
-from airflows.engine.judging import Judging
-from airflows.engine.lookout import Lookout, back_off
+from airflows.engine.judge import Judge
+from airflows.engine.lookout import back_off
+from airflows.engine.lookouts import Lookouts
 from airflows.engine.observers import Observer, Silent, Snapshot
 from airflows.engine.roster import Roster
 from airflows.engine.scoring import Scoring
@@ -59,7 +60,7 @@ class Parts:
     scoring: Scoring
     source: Source
     roster: Roster
-    judging: Judging
+    judging: Judge
     clock: Callable[[], float]
     observer: Observer = field(default_factory=Silent)
 
@@ -83,7 +84,7 @@ class Driver:
         self._source = parts.source
         self._roster = parts.roster
         self._judging = parts.judging
-        self._lookout = Lookout(
+        self._lookout = Lookouts(
             row.id, parts.backend, parts.submission, parts.roster, parts.clock, parts.scoring.latest_step
         )
         self._only_cancels = only_cancels
@@ -244,6 +245,7 @@ class Driver:
 
     def _view(self, now: float) -> View:
         in_flight = list(self._roster.in_flight.values())
+        counts_s = self._rules.limits.accelerator_s is not None
         orders = self._orders()
         ready = self._ready(now, orders.waits)
         if self._wish is Wish.STOP:
@@ -263,10 +265,11 @@ class Driver:
             exhausted=self._source.is_exhausted or self._wish is Wish.STOP,
             cancels=frozenset(self._cancels),
             tally=self._roster.tally,
-            running_accelerator_s=sum(self._accelerator_s(t, now) for t in in_flight),
+            running_accelerator_s=sum(self._accelerator_s(t, now) for t in in_flight) if counts_s else 0.0,
             rules=self._rules,
             hopeless=self._roster.failed_once() if self._halted.startswith(_FAILED) else (),
             orders=orders,
+            silent=self._lookout.silent,
         )
 
     def _orders(self) -> Orders:
@@ -297,8 +300,10 @@ class Driver:
     def _accelerator_s(self, trial: Trial, now: float) -> float:
         if trial.started_at is None:
             return 0.0
-        accelerators = self._submission.accelerators(self._overrides_now(trial.number))
-        return max(0.0, (trial.ended_at or now) - trial.started_at) * accelerators
+        return max(0.0, (trial.ended_at or now) - trial.started_at) * self._accelerators(trial)
+
+    def _accelerators(self, trial: Trial) -> float:
+        return self._submission.accelerators(self._overrides_now(trial.number), trial.backend)
 
     def _must_go(self, trial: Trial) -> bool:
         return self._wish is Wish.STOP or trial.number in self._cancels
@@ -308,7 +313,7 @@ class Driver:
     def _write(self, made: Plan, now: float) -> list[Trial]:
         """Write the plan's transitions and claims in one transaction; return what is to be submitted."""
         changes = [self._change(trial, event) for trial, event in made.events]
-        changes += [self._change(trial, self._claim(trial, now)) for trial in made.claims]
+        changes += [self._change(trial, self._claim(trial, made, now)) for trial in made.claims]
         self._apply(changes)
         if made.halt:
             self._halt(made)
@@ -319,11 +324,12 @@ class Driver:
             if change.event.kind is EventKind.CLAIMED or change.after.number in again
         ]
 
-    def _claim(self, trial: Trial, now: float) -> Event:
-        avoided = [each.host for each in self._submission.hosts.avoided]
+    def _claim(self, trial: Trial, made: Plan, now: float) -> Event:
+        place = made.places.get(trial.number, self._rules.backend)
+        avoided = self._submission.avoided_at(place)
         words = (relief_words(self._submission.relief(trial.number)), avoiding_words(avoided))
         detail = "; ".join(filter(None, words))
-        return Event(EventKind.CLAIMED, now, detail=detail, changes={"backend": self._rules.backend})
+        return Event(EventKind.CLAIMED, now, detail=detail, changes={"backend": place})
 
     def _halt(self, made: Plan) -> None:
         self._halted = f"{'stopped: ' if made.spent else _FAILED}{made.halt}"
@@ -334,9 +340,7 @@ class Driver:
         after = advance(trial, event)
         if self._scoring.is_off and after.state.is_final:
             after = replace(after, closed=True)
-        accelerators = 1
-        if event.kind is EventKind.CLAIMED:
-            accelerators = self._submission.accelerators(self._overrides_now(trial.number))
+        accelerators = self._accelerators(after) if event.kind is EventKind.CLAIMED else 1
         return Change(trial, after, event, self._token(trial), self._row.code, accelerators)
 
     def _apply(self, changes: Sequence[Change]) -> None:
@@ -353,8 +357,7 @@ class Driver:
             ended = change.event.facts.get("ended_at", change.event.at)
             started = change.event.facts.get("started_at", change.before.started_at)
             if started is not None:
-                accelerators = self._submission.accelerators(self._overrides_now(change.before.number))
-                self._roster.spend(max(0.0, ended - started) * accelerators)
+                self._roster.spend(max(0.0, ended - started) * self._accelerators(change.before))
             if change.event.reason is Reason.OUT_OF_MEMORY:
                 self._submission.ran_out_of_memory([change.before.number])
             self._submission.hosts.add(EndedAttempt.of(change.before, change.event))
@@ -369,7 +372,7 @@ class Driver:
         why_not = ""
         if claimed:
             self._note = ""
-        for batch in batches(claimed, self._backend.capabilities.max_batch, throttle):
+        for batch in batches(claimed, self._backend.capabilities.max_batch, throttle, self._rules.pack):
             if why_not:
                 outcome = self._submission.hold_back(batch, why_not)
             else:

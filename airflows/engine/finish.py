@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 
+from airflows.engine.reporting import showing
 from airflows.engine.results import SweepResults, further_values, gather, trials_with_overrides
 from airflows.engine.site import Site
 from airflows.ledger import Lease, Ledger, SweepState, Wish
@@ -32,10 +34,14 @@ def finish(site: Site, sweep: str, lease: Lease, wish: Wish, *, now: float) -> N
     state, message = conclusion(results, wish, row.halted)
     winner = results.winner
     trials = list(trials_with_overrides(site.ledger, row))
+    ended = replace(row, state=state, message=message, ended_at=now)
+    shown = showing(site.tracker, site.ledger, replace(results, row=ended), trials)
     end = SweepEnd(
         state=state,
         message=message,
+        description=shown.description,
         artifacts={
+            **shown.artifacts,
             "sweep.yaml": row.source,
             "results.csv": results_csv(results, trials, further=further_values(site.ledger, results)),
             "winner.yaml": winner_yaml(results, winner or results.knee, results.sweep.base.tree),
@@ -75,7 +81,7 @@ def conclusion(results: SweepResults, wish: Wish, halted: str) -> tuple[SweepSta
     if halted:
         state = SweepState.STOPPED if kind == "stopped" else SweepState.FAILED
         return state, f"Nothing new was started: {why}."
-    failed = counts.get(State.FAILED, 0)
+    failed = results.failed
     total = sum(counts.values())
     if failed:
         return SweepState.FAILED, f"{failed} of {total} trials failed{_most_common(results)}."

@@ -29,7 +29,7 @@ def importance_of(results: SweepResults) -> Importance:
         )
         for group in groups
     ]
-    logarithmic = [_name(axis) for axis in axes if _is_log(axis)]
+    logarithmic = [_name(axis) for axis in axes if is_log(axis)]
     return importances(history, [objective.goal for objective in objectives], logarithmic)
 
 
@@ -48,5 +48,6 @@ def _name(axis: Axis) -> str:
     return ", ".join(axis.keys)
 
 
-def _is_log(axis: Axis) -> bool:
+def is_log(axis: Axis) -> bool:
+    """Whether a parameter is looked at by its logarithm."""
     return isinstance(axis.domain, Powers) or (isinstance(axis.domain, Interval) and axis.domain.is_log)

@@ -98,6 +98,8 @@ class Judging:
         self._reopened_ms: dict[int, float] = {}
         self._now = 0.0
         self._known: dict[int, _Known] = {}
+        # Those that have not ended: few of many, and looked through at every tick.
+        self._open: dict[int, _Known] = {}
         self._stored: dict[int, dict[int, float]] = {}
         self._alone: dict[int, Stop] = {}
         self._due_at = 0.0
@@ -258,6 +260,10 @@ class Judging:
                 known.look_from = next_step(self._setting, trial.point, from_here)
             self._look_at(known)
         known.trial, known.is_read = trial, trial.state.is_final and not trial.run_id
+        if trial.state.is_final:
+            self._open.pop(trial.number, None)
+        else:
+            self._open[trial.number] = known
         self._is_news |= known.is_read
         if trial.state.is_final and not self._compares and self.unseen.is_settled:
             del self._known[trial.number]
@@ -284,17 +290,15 @@ class Judging:
             self._judged = self._judge(self._coming(planned) if may_start else 0, may_start=may_start)
             self._judged_for, self._is_news = (planned, may_start), False
         by_point, verdicts = self._judged
-        stops = {n: f"stopped at step {stop.step}: {stop.words}" for n, stop in self._alone.items()}
+        stops: dict[int, str] = {}
         waits: dict[int, str] = {}
-        if by_point or verdicts:
-            for number, known in self._known.items():
-                if known.trial.state.is_final or not self._is_compared(known):
-                    continue
-                stop = by_point.get(known.trial.point)
-                if stop is not None and number not in stops:
-                    stops[number] = f"stopped at step {stop.step}: {stop.words}"
-                elif verdicts.get(known.trial.point) is Verdict.WAITS and known.scores:
-                    waits[number] = f"waits at step {max(known.scores)} until it is known who goes on"
+        for number, known in self._open.items() if self._alone or by_point or verdicts else ():
+            point = known.trial.point if self._is_compared(known) else None
+            stop = self._alone.get(number) or (None if point is None else by_point.get(point))
+            if stop is not None:
+                stops[number] = f"stopped at step {stop.step}: {stop.words}"
+            elif point is not None and verdicts.get(point) is Verdict.WAITS and known.scores:
+                waits[number] = f"waits at step {max(known.scores)} until it is known who goes on"
         self.held = sum(self._known[number].trial.state is State.PENDING for number in waits)
         return Orders(stops, waits, self._pausable(waits), self.unseen.words)
 

@@ -7,7 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from airflows import ids
-from airflows.backends.base import Backend, KeepsFromHosts, Observation, Phase, keeper_of
+from airflows.backends.base import (
+    Backend,
+    KeepsFromHosts,
+    Observation,
+    Phase,
+    WithdrawsRuns,
+    keeper_of,
+)
 from airflows.checkpoints import newest
 from airflows.engine.roster import Roster
 from airflows.engine.submission import Submission
@@ -15,7 +22,7 @@ from airflows.errors import AirflowsError, BackendUnavailableError, TrackingUnav
 from airflows.failures import classify
 from airflows.planner import Sighting
 from airflows.retry import NO_PROGRESS, Progress
-from airflows.trial import Handle, State, Trial
+from airflows.trial import Handle, Reason, State, Trial
 
 # Enough for what torchrun says of eight processes, and for what one of them has said before.
 _TAIL_LINES = 120
@@ -33,6 +40,7 @@ class Lookout:
 
     Attributes:
         note: what is being waited for, empty when all is well.
+        silent_since: when the backend was first asked in vain, None while it answers.
     """
 
     def __init__(
@@ -55,6 +63,7 @@ class Lookout:
         self._cancelled_at: dict[int, float] = {}
         self._kept_from: list[str] = []
         self.note = ""
+        self.silent_since: float | None = None
 
     def look(
         self, in_flight: Sequence[Trial], now: float, must_go: Callable[[Trial], bool]
@@ -74,7 +83,7 @@ class Lookout:
         except BackendUnavailableError as exc:
             self._be_silent(exc)
             return {}
-        self._silences = 0
+        self._silences, self.silent_since = 0, None
         self.note = self.note or _why_all_wait(sightings)
         return sightings
 
@@ -90,15 +99,25 @@ class Lookout:
         if not due or now < self._silent_until:
             return
         try:
-            self._backend.cancel([_held(trial) for trial in due])
+            self._end(due)
         except BackendUnavailableError as exc:
             self._be_silent(exc)
             return
         self._cancelled_at |= {trial.number: now for trial in due}
 
+    def _end(self, trials: Sequence[Trial]) -> None:
+        waiting: list[Trial] = []
+        if isinstance(self._backend, WithdrawsRuns):
+            waiting = [trial for trial in trials if trial.reason is Reason.MOVED]
+            if waiting:
+                self._backend.withdraw([_held(trial) for trial in waiting])
+        others = [_held(trial) for trial in trials if trial not in waiting]
+        if others:
+            self._backend.cancel(others)
+
     def keep_from_hosts(self, in_flight: Iterable[Trial], now: float) -> None:
         """Tell a backend that queues by itself of hosts that have turned out bad, or are no longer."""
-        hosts = [each.host for each in self._submission.hosts.avoided]
+        hosts = self._submission.avoided_at(self._backend.name)
         if hosts == self._kept_from or now < self._silent_until:
             return
         queued = [_held(trial) for trial in in_flight if trial.state is State.QUEUED]
@@ -114,6 +133,7 @@ class Lookout:
         """Ask the backend nothing for a while, longer each time."""
         wait = back_off(self._silences)
         self._silences += 1
+        self.silent_since = self._clock() if self.silent_since is None else self.silent_since
         self._silent_until = self._clock() + wait
         self.note = f"{exc} Asking again in {wait:.0f} s."
 
@@ -178,7 +198,8 @@ class Lookout:
     def _tail(self, trial: Trial, failed_first: int) -> list[str]:
         """The last lines of every node's log, the cause last, as far as they can be read."""
         values = {**self._roster.overrides(trial.number), **self._submission.relief(trial.number)}
-        return tail(self._backend, _held(trial), self._submission.nodes(values), failed_first)
+        nodes = self._submission.nodes(values, trial.backend)
+        return tail(self._backend, _held(trial), nodes, failed_first)
 
     def _progress(self, trial: Trial) -> Progress:
         keeper = keeper_of(self._backend)

@@ -15,6 +15,7 @@ from airflows.drivers import Owner
 from airflows.engine.drive import Drive
 from airflows.engine.driver import LEASE_TTL_S
 from airflows.engine.observers import Observer, Silent
+from airflows.engine.planned import Wanted
 from airflows.engine.reopen import reopen
 from airflows.engine.replicating import add_replicates
 from airflows.engine.site import Site, is_of_this_host, open_site, recorded_uri, reload, require_host
@@ -54,6 +55,7 @@ def start(
     observer: Observer | None = None,
     new: bool = False,
     instance: str = "",
+    plan: Wanted | None = None,
     drive: bool = True,
     on_begun: Callable[[Begun, Drive], None] = _no_news,
 ) -> Driven:
@@ -65,12 +67,13 @@ def start(
         observer: is told what happens.
         new: another sweep of the same definition.
         instance: what names one sweep of the definition, such as an idempotency key.
+        plan: what it has to be, and nothing else.
         drive: False only writes it into the ledger, for a driver in the background.
         on_begun: is called once the sweep is in the ledger, with the drive that can be paused.
 
     Raises:
         SpecError: something in the file is wrong.
-        ConflictError: the sweep is there with other code, backend or settings.
+        ConflictError: the sweep is there with other code, backend or settings; or it is not what was planned.
         LeaseHeldError: somebody else drives it.
         BackendUnavailableError: the backend cannot be used, or the trials are another machine's; nothing
             was written.
@@ -80,7 +83,8 @@ def start(
     try:
         notices = require_backend(site, new=new)
         code = site.prepare_code()
-        begun = begin(site, now=time.time(), new=new, instance=instance, code=code)
+        planned = "" if plan is None else plan.require(site, code)
+        begun = begin(site, now=time.time(), new=new, instance=instance, code=code, plan=planned)
         begun = replace(begun, notices=notices)
         return _driven(site, begun, observer, drive=drive, on_begun=on_begun)
     finally:
@@ -217,10 +221,22 @@ def _require_known_store(site: Site, row: SweepRow) -> None:
 
 def _require_same_backend(site: Site, row: SweepRow) -> None:
     if site.backend.name == row.backend:
+        _require_same_places(site, row)
         return
     if site.ledger.trials(row.id, states=IN_FLIGHT, limit=1):
         message = f"sweep {row.id} has trials in flight on backend {row.backend}."
         raise ConflictError(message, hint="Cancel them, or wait until they have ended, and then move it.")
+
+
+def _require_same_places(site: Site, row: SweepRow) -> None:
+    names = {place.name for place in site.places}
+    if len(names) == 1:
+        return
+    left = {trial.backend for trial in site.ledger.trials(row.id, states=IN_FLIGHT)} - names
+    if left:
+        where = ", ".join(sorted(left))
+        message = f"sweep {row.id} has trials in flight on {where}, which is no place any more."
+        raise ConflictError(message, hint="Wait until they have ended, or cancel them; then leave it out.")
 
 
 def _driven(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -105,8 +105,7 @@ def promote(sweep: str, *, model: str, alias: str, artifact: str, home: Path) ->
         results = gather(ledger, row)
         objective, winner = _winner_of(results)
         known = ledger.constraint_scores(row.id, [c.metric for c in objective.constraints])
-    uri = choose_uri(results.sweep.spec.tracking.uri or recorded_uri(row), os.environ, home)
-    registry = load("airflows.tracking.registry").Registry(uri)
+    uri, registry = _uri_of(results, home), _registry_of(results, home)
     holder = registry.holder(model, alias)
     previous = None if holder is None else holder.number
     if holder is not None and holder.run_id == winner.run_id:
@@ -116,7 +115,7 @@ def promote(sweep: str, *, model: str, alias: str, artifact: str, home: Path) ->
     wins, why = is_better(aim_of(objective, results.sweep.spec), challenger, incumbent, previous or "")
     if not wins:
         return Promotion(model, alias, moved=False, version=previous, previous=previous, why=why)
-    version = registry.register(model, winner.run_id, artifact)
+    version, _ = registry.register(model, winner.run_id, artifact)
     registry.tag(model, version.number, _tags(results, winner, objective))
     registry.point(model, alias, version.number)
     return Promotion(model, alias, moved=True, version=version.number, previous=previous, why=why)
@@ -125,15 +124,78 @@ def promote(sweep: str, *, model: str, alias: str, artifact: str, home: Path) ->
 _ALREADY = "It points at the winner already."
 
 
-def _winner_of(results: SweepResults) -> tuple[Objective, Winner]:
-    row, found = results.row, None if results.ranking is None else results.ranking.winner
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What became of registering a winner's model.
+
+    Attributes:
+        model: the registered model.
+        version: the version that is the winner's.
+        is_new: it was made now, and not there already.
+        alias: the alias that points at it, empty for none.
+        previous: the version that the alias pointed at before, None for none.
+    """
+
+    model: str
+    version: str
+    is_new: bool
+    alias: str = ""
+    previous: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON documents show it."""
+        return asdict(self) | {"alias": self.alias or None}
+
+
+def register(results: SweepResults, *, model: str, alias: str, home: Path) -> Registration:
+    """Make the model that a winner's run has logged a version of a registered model.
+
+    Nothing is compared, as `promote` does: the alias moves. May be repeated: a version that was made of the
+    model stays the only one.
+
+    Args:
+        results: of a finished sweep.
+        model: the registered model, made when it is not there.
+        alias: is pointed at the version, empty for none.
+        home: `$AIRFLOWS_HOME`.
+
+    Raises:
+        NotFoundError: the winner's run logged no model, or several that could be meant.
+        ConflictError: the sweep has no winner or is not finished.
+        TrackingUnavailableError: MLflow does not answer.
+    """
+    objective, winner = _winner_of(results, takes_knee=True)
+    registry = _registry_of(results, home)
+    artifact = registry.only_model_of(winner.run_id)
+    holder = registry.holder(model, alias) if alias else None
+    version, is_new = registry.register(model, winner.run_id, artifact)
+    registry.tag(model, version.number, _tags(results, winner, objective))
+    if alias and (holder is None or holder.number != version.number):
+        registry.point(model, alias, version.number)
+    previous = None if holder is None else holder.number
+    return Registration(model, version.number, is_new, alias, previous)
+
+
+def _winner_of(results: SweepResults, *, takes_knee: bool = False) -> tuple[Objective, Winner]:
+    row, ranking = results.row, results.ranking
+    found = None if ranking is None else ranking.winner or (ranking.knee if takes_knee else None)
     if row.ended_at is None:
         message = f"sweep {row.id} is not finished, so its winner may still change."
         raise ConflictError(message, hint=f"Look on with: airflows watch {row.id}")
     if results.objective is None or found is None or not found.run_id:
-        message = f"sweep {row.id} has no winner with an MLflow run, so there is nothing to promote."
+        what = "register" if takes_knee else "promote"
+        message = f"sweep {row.id} has no winner with an MLflow run, so there is nothing to {what}."
         raise ConflictError(message, hint=f"`airflows results {row.id}` says why.")
     return results.objective, found
+
+
+def _uri_of(results: SweepResults, home: Path) -> str:
+    # The recorded one is right from every directory; a relative path of the file is not.
+    return choose_uri(recorded_uri(results.row) or results.sweep.spec.tracking.uri, os.environ, home)
+
+
+def _registry_of(results: SweepResults, home: Path) -> Any:
+    return load("airflows.tracking.registry").Registry(_uri_of(results, home))
 
 
 def _incumbent(registry: Any, holder: Any, objective: Objective, uri: str, home: Path) -> Candidate:
@@ -223,4 +285,4 @@ def _shown(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.6g}"
 
 
-__all__ = ["Candidate", "Promotion", "is_better", "promote"]
+__all__ = ["Candidate", "Promotion", "Registration", "is_better", "promote", "register"]

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from airflows.edits import Edits
 from airflows.engine.drive import Drive
 from airflows.engine.driver import LEASE_TTL_S
 from airflows.engine.lookout import tail
@@ -98,6 +99,8 @@ def rebuilt(site: Site, lost: Lost, *, now: float) -> Begun:
     ends = {change.after.number: change.after for change in changes}
     trials = [ends.get(trial.number, trial) for trial in chunk.trials]
     trials = [replace(trial, run_id=trial.run_id or _run_of(known, trial.number)) for trial in trials]
+    orphaned = Edits.from_text(row.edits).orphaned
+    trials = [replace(t, cancel_requested=t.point in orphaned and not t.state.is_final) for t in trials]
     site.ledger.restore_sweep(row, chunk.points, trials, changes)
     there = site.ledger.sweep(row.id)
     return Begun(there, is_new=False, notices=(*lost.notices, _counted(there, trials)))
@@ -164,7 +167,7 @@ def _with_added(site: Site, row: SweepRow, chunk: Chunk, known: Mapping[int, Kno
 def _require_same_root(site: Site, lost: Lost, known: Mapping[int, Known]) -> None:
     """Check that runs which MLflow knows as unfinished are not where this machine cannot see them."""
     is_here = lost.is_recorded or (site.backend.root / "runs" / lost.row.id).exists()
-    if is_here or site.backend.capabilities.uploads:
+    if is_here or any(place.own.capabilities.uploads for place in site.places):
         return
     unseen = sorted(number for number, trial in known.items() if trial.end is None and trial.last < 0)
     if unseen:
@@ -210,12 +213,13 @@ def _ended(parents: Sequence[FoundRun]) -> dict[str, Any]:
 def _stories(site: Site, row: SweepRow, chunk: Chunk, known: Mapping[int, Known]) -> list[Change]:
     submission = Submission(
         site.sweep.base.tree,
-        lambda: site.launcher(row),
+        lambda place: site.launcher(row, place),
         site.tracker,
         site.backend,
         time.time,
         site.spec.retry.on_out_of_memory or {},
     )
+    submission.pack = site.spec.pack
     can = site.backend.capabilities
     policy = NO_RETRIES if can.retries_itself else retry_of(site.spec, site.sweep.base.tree)
 
@@ -229,7 +233,8 @@ def _stories(site: Site, row: SweepRow, chunk: Chunk, known: Mapping[int, Known]
         if trace.handle is None:
             return []
         node = 0 if trace.seen is None else trace.seen.node
-        return tail(site.backend, trace.handle, submission.nodes(values(number)), node)
+        nodes = submission.nodes(values(number), trace.place)
+        return tail(site.backend, trace.handle, nodes, node)
 
     teller = Teller(
         row=row,
@@ -237,8 +242,9 @@ def _stories(site: Site, row: SweepRow, chunk: Chunk, known: Mapping[int, Known]
         tail=tail_of,
         relief=submission.relief,
         ran_out_of_memory=lambda number: submission.ran_out_of_memory([number]),
-        accelerators=lambda number: submission.accelerators(values(number)),
+        accelerators=lambda number, place: submission.accelerators(values(number), place),
         ended_by_us=_ended_by_us(site.spec),
+        places=[place.name for place in site.places],
     )
     stories = (teller.tell(trial, known[trial.number]) for trial in chunk.trials if trial.number in known)
     return list(itertools.chain.from_iterable(stories))

@@ -12,9 +12,11 @@ from pathlib import Path
 
 from airflows import ids
 from airflows.backends.base import Backend, Observation, Phase
+from airflows.backends.places import Place
 from airflows.engine.site import Site
 from airflows.errors import ConflictError
 from airflows.ids import SweepId, Token
+from airflows.launch import PLACE_FILE
 from airflows.ledger import SweepRow
 from airflows.tracking import FoundRun
 from airflows.trial import FINAL, Handle, Reason, State
@@ -34,12 +36,14 @@ class Trace:
         code: digest of the code that it ran, or how that begins; empty when it cannot be told.
         handle: of its run, None when the backend knows none.
         seen: its run as the backend sees it, None when it does not say.
+        place: where it was, empty when it cannot be told.
     """
 
     written_at: float | None = None
     code: str = ""
     handle: Handle | None = None
     seen: Observation | None = None
+    place: str = ""
 
     @property
     def has_ended(self) -> bool:
@@ -103,23 +107,25 @@ def recall(site: Site, row: SweepRow, most: int | None) -> dict[int, Known]:
         TrackingUnavailableError: MLflow does not answer.
         ConflictError: MLflow has a trial at another place of the sweep than the file.
     """
-    known = _launched(site.backend.root / "runs" / row.id)
+    known: dict[int, Known] = {}
+    for root in site.roots:
+        _add_launched(known, root / "runs" / row.id)
     if row.experiment_id and not site.tracker.is_off:
         site.attach_tracking(row)
         _add_runs(known, site.tracker.known_trials(), is_service=site.service is not None)
-    _find(site.backend, SweepId(row.id), known, most)
+    _find(site.places, SweepId(row.id), known, most)
     _poll(site.backend, known)
     return known
 
 
-def _launched(directory: Path) -> dict[int, Known]:
-    """Return the trials and attempts that have a launch directory."""
-    known: dict[int, Known] = {}
+def _add_launched(known: dict[int, Known], directory: Path) -> None:
+    """Add the trials and attempts that have a launch directory; of several of an attempt the last counts."""
     for number, trial in _numbered(directory, ""):
         for attempt, launch_dir in _numbered(trial, "a"):
-            trace = Trace(_written_at(launch_dir), _code_in(launch_dir))
-            known.setdefault(number, Known()).traces[attempt] = trace
-    return known
+            trace = Trace(_written_at(launch_dir), _code_in(launch_dir), place=_place_in(launch_dir))
+            traces = known.setdefault(number, Known()).traces
+            if attempt not in traces or (traces[attempt].written_at or 0.0) < (trace.written_at or 0.0):
+                traces[attempt] = trace
 
 
 def _numbered(directory: Path, prefix: str) -> Iterator[tuple[int, Path]]:
@@ -138,6 +144,14 @@ def _written_at(launch_dir: Path) -> float | None:
         return (launch_dir / "training_config.yaml").stat().st_mtime
     except OSError:
         return None
+
+
+def _place_in(launch_dir: Path) -> str:
+    """Return the place that an attempt's launch directory was written for; empty where there was only one."""
+    try:
+        return (launch_dir / PLACE_FILE).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 def _code_in(launch_dir: Path) -> str:
@@ -163,8 +177,10 @@ def _add_runs(known: dict[int, Known], runs: Sequence[FoundRun], *, is_service: 
         if trial is None or trial.run_id:
             continue
         trial.run_id, trial.end, trial.place = run.run_id, _end_of(run), _place_of(run)
-        trial.is_service_s, trial.is_finished = is_service, is_service and run.status == "FINISHED"
-        if is_service and trial.end is None:
+        # Where some places make runs and others do not, a trial has some of each.
+        trial.is_service_s = is_service and run.tags.get("mlflow.source.name") != "airflows"
+        trial.is_finished = trial.is_service_s and run.status == "FINISHED"
+        if trial.is_service_s and trial.end is None:
             trial.traces.setdefault(max(0, _attempt_of(run)), Trace())
 
 
@@ -215,14 +231,16 @@ def require_same_points(known: Mapping[int, Known], replicates: int, planned: in
 # The backend
 
 
-def _find(backend: Backend, sweep: SweepId, known: dict[int, Known], most: int | None) -> None:
+def _find(places: Sequence[Place], sweep: SweepId, known: dict[int, Known], most: int | None) -> None:
     """Ask for the runs of all attempts that may have some, until nothing new turns up."""
     asked: set[Token] = set()
     while wanted := [token for token in _candidates(sweep, known, most) if token not in asked]:
         asked |= set(wanted)
-        for token, handle in backend.find(wanted).items():
-            number, attempt = ids.parse_token(token)
-            known.setdefault(number, Known()).traces.setdefault(attempt, Trace()).handle = handle
+        for place in places:
+            for token, handle in place.backend.find(wanted).items():
+                number, attempt = ids.parse_token(token)
+                trace = known.setdefault(number, Known()).traces.setdefault(attempt, Trace())
+                trace.handle, trace.place = handle, place.name
 
 
 def _candidates(sweep: SweepId, known: dict[int, Known], most: int | None) -> Iterator[Token]:

@@ -23,6 +23,8 @@ _TEXTS = (
     *("tracking_uri", "experiment_id", "parent_run_id", "nonce", "host"),
 )
 _KEPT = (*_TEXTS, "single", "created_at")
+# Records that were written before these were kept have none.
+_LATER = ("plan", "edits")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ def keep(root: Path, row: SweepRow, driver: Owner | None) -> None:
         row: the sweep.
         driver: who drives it from now on; None when nobody does.
     """
-    known = {name: getattr(row, name) for name in _KEPT}
+    known = {name: getattr(row, name) for name in (*_KEPT, *_LATER)}
     text = json.dumps({"version": 1, "driver": driver and driver.to_text(), **known}, indent=1)
     path = _path(root, row.id)
     aside = path.with_suffix(f".{os.getpid()}.tmp")
@@ -89,7 +91,8 @@ def read(root: Path, sweep: str) -> Record | None:
     """Return a sweep's record; None when there is none that can be read."""
     try:
         found = json.loads(_path(root, sweep).read_bytes())
-        row = fresh_row(**{name: found[name] for name in _KEPT})
+        later = {name: found.get(name, "") for name in _LATER}
+        row = fresh_row(**{name: found[name] for name in _KEPT}, **later)
         driver = Owner.from_text(found["driver"]) if found.get("driver") else None
     except (OSError, ValueError, KeyError, TypeError):
         return None

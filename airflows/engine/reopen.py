@@ -8,6 +8,7 @@ from typing import Any
 
 from airflows import ids
 from airflows.drivers import current_owner
+from airflows.edits import Edits
 from airflows.engine.driver import LEASE_TTL_S
 from airflows.engine.site import Site
 from airflows.engine.source import Replicates
@@ -39,26 +40,30 @@ def reopen(
         extended = _extended(site, row)
         if row.ended_at is not None and not (again or extended or _is_unfinished(site, row, failed=failed)):
             return row
-        changes = [_reopened(row, trial, now) for trial in again]
-        goes_on = {
-            "wish": Wish.RUN,
-            "state": SweepState.RUNNING,
-            "halted": "",
-            "message": "",
-            "winner": None,
-            "ended_at": None,
-            "resumed_at": now,
-            "source": site.sweep.source,
-            "code": code,
-            "backend": site.backend.name,
-            "root": str(site.backend.root),
-            "host": site.host,
-        }
+        changes = [reopened(row, trial, now) for trial in again]
         # One transaction: a trial must not be open in a sweep that is over.
-        ledger.apply(lease, changes, sweep=goes_on | extended)
+        ledger.apply(lease, changes, sweep=going_on(site, code, now) | extended)
         return ledger.sweep(row.id)
     finally:
         ledger.release(lease)
+
+
+def going_on(site: Site, code: str, now: float) -> dict[str, Any]:
+    """Return the columns of a sweep that goes on, with the settings and the place it has now."""
+    return {
+        "wish": Wish.RUN,
+        "state": SweepState.RUNNING,
+        "halted": "",
+        "message": "",
+        "winner": None,
+        "ended_at": None,
+        "resumed_at": now,
+        "source": site.sweep.source,
+        "code": code,
+        "backend": site.backend.name,
+        "root": str(site.backend.root),
+        "host": site.host,
+    }
 
 
 def _is_unfinished(site: Site, row: SweepRow, *, failed: bool) -> bool:
@@ -70,7 +75,8 @@ def _is_unfinished(site: Site, row: SweepRow, *, failed: bool) -> bool:
 
 def _again(site: Site, row: SweepRow, classes: Collection[str]) -> list[Trial]:
     states = [State.FAILED, *([State.CANCELLED] if row.state is SweepState.CANCELLED else [])]
-    trials = site.ledger.trials(row.id, states=states)
+    orphaned = Edits.from_text(row.edits).orphaned
+    trials = [trial for trial in site.ledger.trials(row.id, states=states) if trial.point not in orphaned]
     return [trial for trial in trials if not classes or trial.reason in classes]
 
 
@@ -88,7 +94,8 @@ def _extended(site: Site, row: SweepRow) -> dict[str, Any]:
     return {"exhausted": False, "total": total}
 
 
-def _reopened(row: SweepRow, trial: Trial, now: float) -> Change:
+def reopened(row: SweepRow, trial: Trial, now: float) -> Change:
+    """Return the change by which an ended trial runs again."""
     event = Event(EventKind.REOPENED, now, Reason.RESUMED)
     after = advance(trial, event)
     return Change(trial, after, event, ids.token(ids.SweepId(row.id), trial.number, after.attempt))

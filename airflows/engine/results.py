@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from airflows.edits import Edits
 from airflows.engine.site import reload
 from airflows.engine.source import Replicates
 from airflows.ledger import Ledger, SweepRow, SweepState
 from airflows.objective import Objective
 from airflows.pareto import rank_front
-from airflows.ranking import Aim, Group, Ranking, Scored, Winner, rank
+from airflows.ranking import Aim, Group, Ranking, Scored, Unranked, Winner, rank
 from airflows.relief import relief_in
 from airflows.report.accounting import spent_by_trial
 from airflows.report.verdict import Verdict, priced, verdict, verdict_words
@@ -19,6 +21,9 @@ from airflows.scores import Take
 from airflows.spec import SweepSpec
 from airflows.sweepfile import LoadedSweep
 from airflows.trial import State, Trial
+
+ORPHANED = "orphaned: its point is no longer in the sweep file"
+"""Why a trial is not ranked whose point an edit took out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,8 @@ class SweepResults:
         counts: trials created so far by state.
         complete: every trial is final and its metric was read.
         objectives: all of several ones, empty for one.
+        orphaned: those of `counts` whose points an edit took out of the file; how they ended is nobody's
+            concern any more.
     """
 
     row: SweepRow
@@ -43,6 +50,12 @@ class SweepResults:
     counts: Mapping[State, int]
     complete: bool
     objectives: tuple[Objective, ...] = ()
+    orphaned: Mapping[State, int] = field(default_factory=dict)
+
+    @property
+    def failed(self) -> int:
+        """How many trials failed for good, of points that are still wanted."""
+        return self.counts.get(State.FAILED, 0) - self.orphaned.get(State.FAILED, 0)
 
     @property
     def front(self) -> tuple[Group, ...]:
@@ -79,7 +92,14 @@ def gather(ledger: Ledger, row: SweepRow) -> SweepResults:
     still_open = ledger.trials(row.id, open_only=True, limit=1)
     complete = row.exhausted and not still_open and all(state.is_final for state in counts)
     several = tuple(sweep.spec.objectives)
-    return SweepResults(row, sweep, objective, ranking, counts, complete, several)
+    orphaned = Counter(trial.state for trial in orphaned_trials(ledger, row))
+    return SweepResults(row, sweep, objective, ranking, counts, complete, several, orphaned)
+
+
+def orphaned_trials(ledger: Ledger, row: SweepRow) -> list[Trial]:
+    """Return the trials of the points that an edit took out of the sweep's file."""
+    points = Edits.from_text(row.edits).orphaned
+    return [trial for trial in ledger.trials(row.id) if trial.point in points] if points else []
 
 
 def ranking_of(ledger: Ledger, row: SweepRow, spec: SweepSpec) -> Ranking | None:
@@ -87,8 +107,42 @@ def ranking_of(ledger: Ledger, row: SweepRow, spec: SweepSpec) -> Ranking | None
     aims = [aim_of(objective, spec) for objective in spec.all_objectives]
     if not aims:
         return None
+    orphaned = Edits.from_text(row.edits).orphaned
     scored = scored_trials(ledger, row, *spec.all_objectives)
-    return rank(aims[0], scored) if len(aims) == 1 else rank_front(aims, list(scored))
+    if not orphaned:
+        return rank(aims[0], scored) if len(aims) == 1 else rank_front(aims, list(scored))
+    left, gone = [], []
+    for trial in scored:
+        (gone if trial.point in orphaned else left).append(trial)
+    made = rank(aims[0], left) if len(aims) == 1 else rank_front(aims, left)
+    unranked = [*made.unranked, *(Unranked(trial.number, ORPHANED) for trial in gone)]
+    return replace(made, unranked=tuple(sorted(unranked, key=lambda trial: trial.number)))
+
+
+def best_so_far(ledger: Ledger, row: SweepRow, spec: SweepSpec) -> tuple[float, int] | None:
+    """Return (value, number) of the best trial so far by a sweep's one objective, None for none."""
+    if spec.objective is None:
+        return None
+    if not row.edits:
+        return ledger.best_value(row.id, minimize=spec.objective.goal == "minimize")
+    made = ranking_of(ledger, row, spec)
+    winner = None if made is None else made.winner
+    return None if winner is None else (winner.group.value, winner.number)
+
+
+def winning_value(ledger: Ledger, row: SweepRow) -> float | None:
+    """Return the winner's value, of a sweep that goes on the best one so far: what `gather` says, sooner."""
+    spec = reload(row).spec
+    objective = spec.objective
+    if objective is None:
+        return None
+    if not (row.edits or objective.constraints or objective.min_replicates):
+        competing = [State.SUCCEEDED, *([State.STOPPED] if Take.of(objective.take).kind == "best" else [])]
+        value, is_single = ledger.best_single(row.id, competing, minimize=objective.goal == "minimize")
+        if is_single:
+            return value
+    made = ranking_of(ledger, row, spec)
+    return None if made is None or made.winner is None else made.winner.group.value
 
 
 def further_values(ledger: Ledger, results: SweepResults) -> dict[str, dict[int, float]]:
@@ -111,7 +165,9 @@ def verdict_of(ledger: Ledger, results: SweepResults) -> Verdict | None:
     found = None if results.ranking is None else verdict(results.ranking)
     if found is None or found.advice is None:
         return found
-    return priced(found, spent_by_trial(ledger.attempts(results.row.id), results.row.ended_at or 0.0))
+    numbers = [number for group in found.advice.groups for number in group.trials]
+    attempts = ledger.attempts_at(results.row.id, numbers)
+    return priced(found, spent_by_trial(attempts, results.row.ended_at or 0.0))
 
 
 def verdict_document(ledger: Ledger, results: SweepResults) -> dict[str, Any] | None:
@@ -149,11 +205,12 @@ def scored_trials(ledger: Ledger, row: SweepRow, *objectives: Objective) -> Iter
     constrained = ledger.constraint_scores(row.id, [c.metric for o in objectives for c in o.constraints])
     others = ledger.objective_scores(row.id) if len(objectives) > 1 else {}
     details = ledger.claim_details(row.id)
-    for trial, overrides in trials_with_overrides(ledger, row):
+    points = {point.number: point.overrides for point in ledger.points(row.id)}
+    for trial in ledger.outcomes(row.id):
         yield Scored(
             number=trial.number,
             point=trial.point,
-            overrides=overrides,
+            overrides=points[trial.point],
             state=trial.state,
             reason=trial.reason,
             value=trial.value,
@@ -171,7 +228,7 @@ def exit_status(results: SweepResults) -> int:
     """Return the exit status of a sweep that was driven: 0 when all that was asked succeeded, else 1."""
     if results.row.state not in {SweepState.SUCCEEDED, SweepState.STOPPED}:
         return 1
-    if results.counts.get(State.FAILED):
+    if results.failed:
         return 1
     ranked_nothing = results.ranking is not None and not results.ranking.ranked
     tracked = results.row.tracking_uri not in {"", "none"}

@@ -7,7 +7,7 @@ told how the trial ended is that its end, whatever the backend may have forgotte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from airflows.checkpoints import step_in
 from airflows.engine.recall import End, Known, Trace
 from airflows.failures import Verdict, classify
 from airflows.ledger import Change, SweepRow
+from airflows.planner import CANCELLED
 from airflows.relief import relief_words
 from airflows.retry import NO_PROGRESS, Progress, RetryPolicy, after_failure
 from airflows.trial import Event, EventKind, Reason, State, Trial, advance
@@ -38,8 +39,9 @@ class Teller:
         tail: the last lines of a run that failed.
         relief: the values that a trial's attempts have from now on in place of those searched.
         ran_out_of_memory: is told of trials that did.
-        accelerators: of a trial's next attempt.
+        accelerators: of a trial's next attempt, in a place.
         ended_by_us: why a run was probably asked to end, where MLflow was not told.
+        places: that attempts may have been in; of several the first where nobody knows which.
     """
 
     row: SweepRow
@@ -47,8 +49,13 @@ class Teller:
     tail: Callable[[int, Trace], list[str]]
     relief: Callable[[int], Mapping[str, Any]]
     ran_out_of_memory: Callable[[int], None]
-    accelerators: Callable[[int], int]
+    accelerators: Callable[[int, str], float]
     ended_by_us: Reason = Reason.USER
+    places: Sequence[str] = ()
+
+    def place_of(self, trace: Trace) -> str:
+        """Return where an attempt was."""
+        return trace.place or (self.places[0] if self.places else self.row.backend)
 
     def tell(self, trial: Trial, known: Known) -> list[Change]:
         """Return the changes that lead from a trial that waits to how it stands."""
@@ -87,6 +94,8 @@ class _Story:
         if seen is None or (seen.exit_code == 0 and not seen.word):
             facts = {} if seen is None else _facts(seen)
             self._add(EventKind.RETRIED, self._end_time(attempt), Reason.LOST, _NOTHING_KNOWN, facts)
+        elif len(self.teller.places) > 1 and seen.exit_code is None and seen.word == CANCELLED:
+            self._go(Reason.MOVED, trace)
         elif seen.word.upper() == _KILLED:
             self._go(self.teller.ended_by_us, trace)
         else:
@@ -171,7 +180,7 @@ class _Story:
 
     def _claim(self, trace: Trace) -> None:
         detail = relief_words(self.teller.relief(self.trial.number)) or REBUILT
-        changes = {"backend": self.teller.row.backend}
+        changes = {"backend": self.teller.place_of(trace)}
         if trace.handle is None or not self.known.is_service_s:
             changes["run_id"] = self.known.run_id or self.trial.run_id
         self._add(EventKind.CLAIMED, self._claim_time(trace), detail=detail, changes=changes)
@@ -200,7 +209,8 @@ class _Story:
         event = Event(kind, at, reason, detail, facts or {}, changes or {})
         self.trial = advance(before, event)
         token = ids.token(ids.SweepId(before.sweep), before.number, before.attempt)
-        accelerators = self.teller.accelerators(before.number) if kind is EventKind.CLAIMED else 1
+        is_claim = kind is EventKind.CLAIMED
+        accelerators = self.teller.accelerators(before.number, self.trial.backend) if is_claim else 1
         self.changes.append(Change(before, self.trial, event, token, self._code(before), accelerators))
         if reason is Reason.OUT_OF_MEMORY:
             self.teller.ran_out_of_memory(before.number)

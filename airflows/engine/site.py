@@ -8,12 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from airflows.backends.base import Backend, ChecksPaths, MakesRuns, keeper_of, service_of
+from airflows.backends.base import Backend, ChecksPaths, MakesRuns, Packing, keeper_of, service_of
+from airflows.backends.places import Place, places_of
 from airflows.backends.registry import open_backend
-from airflows.codechanges import CodeChanges, code_changes
+from airflows.codechanges import CodeChanges, code_changes, code_digests
 from airflows.drivers import Owner, current_owner
+from airflows.edits import Edits, edited
+from airflows.engine.sharing import shared_checkpoints
 from airflows.errors import BackendUnavailableError, SpecError
 from airflows.file_system import is_on_network
+from airflows.ids import digest
 from airflows.launch import Launcher
 from airflows.ledger import Ledger, SweepRow, Wish, open_ledger
 from airflows.planner import Limits
@@ -92,12 +96,23 @@ class Site:
     @property
     def service(self) -> MakesRuns | None:
         """What the backend says of its own MLflow and checkpoints; None where the engine sees to both."""
-        return service_of(self.backend)
+        return next(filter(None, (service_of(place.own) for place in self.places)), None)
+
+    @property
+    def places(self) -> Sequence[Place]:
+        """Where trials may go, in order."""
+        return places_of(self.backend)
+
+    @property
+    def roots(self) -> Sequence[Path]:
+        """The directories with launch files and code, each once."""
+        return list(dict.fromkeys(place.own.root for place in self.places))
 
     @property
     def room(self) -> int:
         """Trials in flight: the file's `limits.concurrent`, else what the backend has room for."""
-        return self.spec.limits.concurrent or self.backend.room_for(self.sweep.base.config)
+        each = self.spec.pack if self.backend.capabilities.packing is Packing.SLOTS else 1
+        return self.spec.limits.concurrent or self.backend.room_for(self.sweep.base.config) * each
 
     @property
     def host(self) -> str:
@@ -116,8 +131,8 @@ class Site:
         Raises:
             SpecError: it cannot be packed as the train.yaml says.
         """
-        made = snapshot(self.sweep.base.config, self.base_dir, self.backend.root)
-        return "" if made is None else made.digest
+        made = [snapshot(self.sweep.base.config, self.base_dir, root) for root in self.roots]
+        return "" if made[0] is None else made[0].digest
 
     def code_changes(self, before: str, now: str) -> CodeChanges | None:
         """Return what differs between two states of the code; None when it can no longer be told.
@@ -129,36 +144,62 @@ class Site:
             before: digest of the code that was kept.
             now: digest of the code as it is.
         """
-        source = self.sweep.base.config.code_source
-        if source is None or source.snapshot is None:
+        old, new = (self._kept_code(digest) for digest in (before, now))
+        if old is None or new is None:
             return None
-        root = root_directory(source.snapshot.root_path, self.base_dir)
-        old, new = (self.backend.root / "snapshots" / digest / root.name for digest in (before, now))
-        if not (before and now and old.is_dir() and new.is_dir()):
-            return None
-        own = [path.resolve() for path in (self.sweep.path, self.sweep.base.path) if path is not None]
-        without = [path.relative_to(root) for path in own if path.is_relative_to(root)]
         try:
-            return code_changes(old, new, without=without)
+            return code_changes(old, new, without=self._own_files)
         except OSError:
             return None
 
-    def launcher(self, row: SweepRow) -> Launcher:
-        """Return what writes this sweep's launch directories, with the code that was recorded."""
-        keeper = keeper_of(self.backend)
+    def code_identity(self, code: str) -> str:
+        """Return a digest of kept code in which the sweep file, the train.yaml and a plan do not count.
+
+        Args:
+            code: digest of the code that was kept, empty for none.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        kept = self._kept_code(code)
+        return code if kept is None else digest(code_digests(kept, without=self._own_files))
+
+    @property
+    def _code_root(self) -> Path | None:
+        source = self.sweep.base.config.code_source
+        if source is None or source.snapshot is None:
+            return None
+        return root_directory(source.snapshot.root_path, self.base_dir)
+
+    @property
+    def _own_files(self) -> list[Path]:
+        """The files among the code that are compared as what they say."""
+        root = self._code_root
+        own = [path.resolve() for path in (self.sweep.path, self.sweep.base.path) if path is not None]
+        return [] if root is None else [path.relative_to(root) for path in own if path.is_relative_to(root)]
+
+    def _kept_code(self, code: str) -> Path | None:
+        root = self._code_root
+        kept = None if root is None or not code else self.backend.root / "snapshots" / code / root.name
+        return kept if kept is not None and kept.is_dir() else None
+
+    def launcher(self, row: SweepRow, place: Place) -> Launcher:
+        """Return what writes this sweep's launch directories in a place, with the code that was recorded."""
+        keeper = keeper_of(place.own)
         return Launcher.open(
             sweep=row.id,
             base=self.sweep.base,
-            backend=self.backend,
+            backend=place.own,
             tracker_env=self.tracker.job_env(),
             tracker_secrets=self.tracker.job_secrets(),
             experiment_id=row.experiment_id,
-            checkpoint=self.spec.checkpoint,
+            checkpoint=shared_checkpoints(self.spec.checkpoint, self.places),
             base_dir=self.base_dir,
             code=row.code,
             checkpoint_root=None if keeper is None else keeper.checkpoint_root,
-            path_hint=self.backend.path_hint if isinstance(self.backend, ChecksPaths) else None,
+            path_hint=place.own.path_hint if isinstance(place.own, ChecksPaths) else None,
             is_single=row.single,
+            place=place.name if len(self.places) > 1 else "",
         )
 
 
@@ -176,13 +217,21 @@ def open_site(sweep: LoadedSweep, home: Path, *, row: SweepRow | None = None) ->
         MissingExtraError: a package is missing.
     """
     backend = open_backend(sweep.spec.backend, home)
-    service = service_of(backend)
     wanted = sweep.spec.tracking.uri or recorded_uri(row)
-    if service is not None:
-        wanted = _service_uri(wanted, service, backend.name)
+    makes_runs = [service_of(place.own) is not None for place in places_of(backend)]
+    for place in places_of(backend):
+        service = service_of(place.own)
+        if service is not None:
+            wanted = _service_uri(wanted, service, place.name)
     uri = choose_uri(wanted, os.environ, home)
     ledger = open_ledger(home)
-    tracker = open_tracker(uri, home, on_network=is_on_network(home), is_service=service is not None)
+    tracker = open_tracker(
+        uri,
+        home,
+        on_network=is_on_network(home),
+        is_service=any(makes_runs),
+        is_shared=not all(makes_runs),
+    )
     return Site(home, sweep, ledger, backend, tracker)
 
 
@@ -235,13 +284,14 @@ def recorded_uri(row: SweepRow | None) -> str | None:
 def reload(row: SweepRow, sets: tuple[str, ...] = (), *, backend: str | None = None) -> LoadedSweep:
     """Return a recorded sweep as it was loaded, with changes by `--set` and `--backend` applied."""
     document = parse(row.source, file=f"sweep {row.id}", dialect="sweep")
-    return sweep_from_mapping(
+    loaded = sweep_from_mapping(
         document.value,
         directory=Path(row.directory),
         file=f"sweep {row.id}",
         sets=sets,
         backend=backend,
     )
+    return edited(loaded, Edits.from_text(row.edits))
 
 
 def limits_of(spec: SweepSpec, room: int, total: int | None) -> Limits:

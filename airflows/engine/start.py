@@ -7,9 +7,13 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from airflows import ids
-from airflows.backends.base import ChecksPaths, ChecksSecrets
+from airflows.backends.base import ChecksSecrets
+from airflows.backends.places import Place
+from airflows.backends.sharing import require_packing
 from airflows.codechanges import CodeChanges
+from airflows.edits import Edits, edited
 from airflows.engine import record
+from airflows.engine.sharing import require_shared_checkpoints
 from airflows.engine.site import Site, require_host
 from airflows.engine.warmstart import require_search
 from airflows.errors import BackendUnavailableError, ConflictError, NotFoundError, SpecError
@@ -41,7 +45,9 @@ class Begun:
     done: str = ""
 
 
-def begin(site: Site, *, now: float, new: bool = False, instance: str = "", code: str = "") -> Begun:
+def begin(
+    site: Site, *, now: float, new: bool = False, instance: str = "", code: str = "", plan: str = ""
+) -> Begun:
     """Create the sweep, or attach to the newest one with the same name and definition.
 
     Args:
@@ -50,6 +56,7 @@ def begin(site: Site, *, now: float, new: bool = False, instance: str = "", code
         new: make another sweep of the same definition.
         instance: what names one sweep of the definition, such as an idempotency key.
         code: digest of the code snapshot, empty when the base has no code source.
+        plan: hash of the plan that it is started by, empty for none.
 
     Raises:
         ConflictError: the sweep is there, but with other code, on another backend, or with other limits.
@@ -60,8 +67,9 @@ def begin(site: Site, *, now: float, new: bool = False, instance: str = "", code
     if found is not None:
         require_host(site.ledger, found, now=now)
         _check_same(site, found, code)
+        _take_edits(site, found, plan)
         return Begun(found, is_new=False)
-    row = _new_row(site, now=now, instance=uuid.uuid4().hex if new else instance, code=code)
+    row = _new_row(site, now=now, instance=uuid.uuid4().hex if new else instance, code=code, plan=plan)
     _require_not_lost(site, row.id)
     for _ in range(3):
         if site.ledger.create_sweep(row):
@@ -71,9 +79,22 @@ def begin(site: Site, *, now: float, new: bool = False, instance: str = "", code
             # Two first starts at once: the other one was first.
             _check_same(site, there, code)
             return Begun(there, is_new=False)
-        row = _new_row(site, now=now, instance=uuid.uuid4().hex, code=code)
+        row = _new_row(site, now=now, instance=uuid.uuid4().hex, code=code, plan=plan)
     message = f"no free id was found for sweep {sweep.spec.name}."
     raise ConflictError(message)
+
+
+def _take_edits(site: Site, found: SweepRow, plan: str) -> None:
+    """Give the file the points that the sweep has by its earlier files too.
+
+    Raises:
+        ConflictError: a plan is to be run, which knows nothing of them.
+    """
+    edits = Edits.from_text(found.edits)
+    if edits and plan:
+        message = f"sweep {found.id} was edited (resume --add), so it is not what the plan says."
+        raise ConflictError(message, hint="Start another one by the plan with --new.")
+    site.sweep = edited(site.sweep, edits)
 
 
 def _require_not_lost(site: Site, sweep: str) -> None:
@@ -103,12 +124,14 @@ def _find(site: Site, instance: str) -> SweepRow | None:
     try:
         found = site.ledger.sweep(ids.sweep_id(sweep.spec.name, sweep.definition_digest, instance))
     except NotFoundError:
-        return None
-    # Six hex digits may agree by chance.
-    return found if found.definition == sweep.definition_digest else None
+        found = None
+    # Six hex digits may agree by chance, and an edited sweep has kept the id of its first file.
+    if found is None or found.definition != sweep.definition_digest:
+        found = site.ledger.newest_of(sweep.spec.name, sweep.definition_digest)
+    return found if found is not None and found.instance == instance else None
 
 
-def _new_row(site: Site, *, now: float, instance: str, code: str) -> SweepRow:
+def _new_row(site: Site, *, now: float, instance: str, code: str, plan: str) -> SweepRow:
     sweep = site.sweep
     expansion = expand(sweep)
     count = expansion.count()
@@ -146,6 +169,7 @@ def _new_row(site: Site, *, now: float, instance: str, code: str) -> SweepRow:
         doubt_until=0.0,
         nonce=uuid.uuid4().hex,
         host=site.host,
+        plan=plan,
     )
 
 
@@ -157,15 +181,30 @@ def _check_same(site: Site, found: SweepRow, code: str) -> None:
     if found.backend != site.backend.name:
         message = f"sweep {found.id} runs on backend {found.backend}, and you ask for {site.backend.name}."
         raise ConflictError(message, hint=ways)
-    if found.code != code and (changes := site.code_changes(found.code, code)) != CodeChanges():
-        what = f": {changes}" if changes else ""
-        message = f"the code has changed since sweep {found.id} was started{what}."
-        raise ConflictError(message, hint=f"{ways} Files that .gitignore names do not count as code.")
+    require_same_code(site, found, code, ways)
     if found.source != site.sweep.source:
         names = ", ".join(changed_keys(found.source, site.sweep.source))
         message = f"the file differs from sweep {found.id} in what may change while it runs: {names}."
         raise ConflictError(message, hint=ways)
     require_same_store(site.tracker, found)
+
+
+def require_same_code(site: Site, found: SweepRow, code: str, ways: str) -> None:
+    """Check that the code is that which the sweep's trials run.
+
+    Args:
+        site: what the sweep works with.
+        found: the sweep.
+        code: digest of the code as it is.
+        ways: what to do about it, for people.
+
+    Raises:
+        ConflictError: it is not; the message names files.
+    """
+    if found.code != code and (changes := site.code_changes(found.code, code)) != CodeChanges():
+        what = f": {changes}" if changes else ""
+        message = f"the code has changed since sweep {found.id} was started{what}."
+        raise ConflictError(message, hint=f"{ways} Files that .gitignore names do not count as code.")
 
 
 def changed_keys(recorded: str, now: str) -> list[str]:
@@ -203,35 +242,39 @@ def require_backend(site: Site, *, new: bool = False) -> tuple[str, ...]:
         BackendUnavailableError: the backend cannot be used now.
         TrackingUnavailableError: MLflow does not answer.
     """
+    require_packing(site.spec.pack, site.backend)
     reach = site.backend.reach()
     if not reach.available:
         message = f"backend {site.backend.name} cannot be used: {reach.why_not}"
         raise BackendUnavailableError(message, hint="`airflows backends` shows what can.")
     notes = list(site.backend.check(site.sweep.base.config, site.base_dir))
-    _require_server(site)
-    _require_secrets(site)
-    _require_kept_checkpoints(site)
+    for place in site.places:
+        _require_server(site, place)
+        _require_secrets(site, place)
+    require_shared_checkpoints(site.spec.checkpoint, site.places, site.base_dir)
+    _require_own_compute(site)
     site.tracker.check()
     notes += _notes_on_store(site)
     notes += require_search(site, new=new)
     if site.service is not None and site.spec.tracking.experiment:
         where = f"on {site.backend.name} the MLflow experiment is named after experiment_name"
         notes.append(f"tracking.experiment is not used: {where}.")
-    if site.sweep.base.config.code_source is None and not site.backend.capabilities.uploads:
+    is_here = any(not place.own.capabilities.uploads for place in site.places)
+    if site.sweep.base.config.code_source is None and is_here:
         where = f"The command runs in {site.base_dir}, since no code_source is given"
         notes.append(f"{where}: on AI Runtime it would run in an empty directory.")
     return tuple(notes)
 
 
-def _require_server(site: Site) -> None:
+def _require_server(site: Site, place: Place) -> None:
     """Check that MLflow is no file of this machine where trials see none of its disks.
 
     Raises:
         SpecError: it is.
     """
-    if site.backend.capabilities.uploads and is_sqlite(site.tracker.uri):
+    if place.own.capabilities.uploads and is_sqlite(site.tracker.uri):
         where = sqlite_path(site.tracker.uri)
-        message = f"trials on {site.backend.name} cannot log to the embedded MLflow store {where}."
+        message = f"trials on {place.name} cannot log to the embedded MLflow store {where}."
         hint = (
             "Set MLFLOW_TRACKING_URI (or tracking.uri) to an MLflow server that they reach, or"
             " `tracking: {uri: none}` for no metrics and no winner."
@@ -239,42 +282,45 @@ def _require_server(site: Site) -> None:
         raise SpecError(message, field="tracking.uri", hint=hint)
 
 
-def _require_secrets(site: Site) -> None:
+def _require_secrets(site: Site, place: Place) -> None:
     """Check that MLflow's credentials get to trials.
 
     Raises:
         SpecError: they do not.
     """
     names = site.tracker.job_secrets()
-    hint = site.backend.secret_hint(names) if names and isinstance(site.backend, ChecksSecrets) else ""
+    hint = place.own.secret_hint(names) if names and isinstance(place.own, ChecksSecrets) else ""
     if hint:
-        message = f"trials on {site.backend.name} would not get MLflow's credentials ({', '.join(names)})."
+        message = f"trials on {place.name} would not get MLflow's credentials ({', '.join(names)})."
         raise SpecError(message, field="backend", hint=hint)
 
 
-def _require_kept_checkpoints(site: Site) -> None:
-    """Check that trials see the directory that the sweep names for checkpoints.
+def _require_own_compute(site: Site) -> None:
+    """Check that no place overrides what the sweep varies: its trials would not be what they are called.
 
     Raises:
-        SpecError: they do not.
+        SpecError: one does.
     """
-    wanted = site.spec.checkpoint.dir
-    hint = site.backend.path_hint(wanted) if wanted and isinstance(site.backend, ChecksPaths) else ""
-    if hint:
-        message = f"{wanted} is no directory that trials on {site.backend.name} see."
-        raise SpecError(message, field="checkpoint.dir", hint=hint)
+    space, spec = site.sweep.space, site.spec
+    varied = {key for axis in space.axes for key in axis.keys} | {key for row in space.include for key in row}
+    varied |= set(spec.retry.on_out_of_memory or ()) | ({spec.replicates.key} if spec.replicates else set())
+    for place in site.places:
+        for key in sorted(f"compute.{name}" for name in place.compute):
+            if key in varied:
+                message = f"{key} differs between the trials, and the place {place.name} gives it a value."
+                raise SpecError(message, field="backend", hint="Leave it out of one of the two.")
 
 
 def _notes_on_store(site: Site) -> list[str]:
     """Return what people should know of a store that other machines may not reach as it is named."""
     host = urlsplit(site.tracker.uri).hostname
-    if site.backend.capabilities.uploads and host in _LOOPBACK:
+    if any(place.own.capabilities.uploads for place in site.places) and host in _LOOPBACK:
         note = (
             f"MLflow is at {host}, which is another machine for each trial. Name the address that trials"
             " reach, unless the backend's options give them one."
         )
         return [note]
-    if not is_sqlite(site.tracker.uri) or site.backend.capabilities.shares_host:
+    if not is_sqlite(site.tracker.uri) or all(place.own.capabilities.shares_host for place in site.places):
         return []
     path = sqlite_path(site.tracker.uri)
     where = f"a file on {'a network file system' if is_on_network(path) else 'a disk of this machine'}"

@@ -6,11 +6,11 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 from airflows import ids
 from airflows.backends.base import Backend, Job
+from airflows.backends.places import Place, place_named, places_of
 from airflows.errors import (
     AirflowsError,
     BackendUnavailableError,
@@ -56,12 +56,13 @@ class Submission:
 
     Attributes:
         hosts: what became of attempts on each host; the bad ones are named in every further job.
+        pack: so many trials share what one would have.
     """
 
     def __init__(
         self,
         base: Mapping[str, Any],
-        open_launcher: Callable[[], Launcher],
+        open_launcher: Callable[[Place], Launcher],
         tracker: Tracker,
         backend: Backend,
         clock: Callable[[], float],
@@ -78,14 +79,29 @@ class Submission:
         # After a crash an MLflow run may exist that the ledger does not know: these are looked up first.
         self._uncertain: set[int] = set()
         self._times_unsent: Counter[int] = Counter()
-        self._makes_runs = not backend.capabilities.makes_mlflow_run
+        self._places = places_of(backend)
+        self._launchers: dict[str, Launcher] = {}
         self._adopted: set[str] = set()
         self.hosts = HostRecord()
+        self.pack = 1
 
-    @cached_property
-    def _launcher(self) -> Launcher:
-        """Opened when it is needed: cancelling needs none."""
-        return self._open_launcher()
+    def _launcher(self, place: Place) -> Launcher:
+        """Return what writes launch directories there, opened when it is needed: cancelling needs none."""
+        if place.name not in self._launchers:
+            self._launchers[place.name] = self._open_launcher(place)
+        return self._launchers[place.name]
+
+    def _place(self, name: str) -> Place:
+        return self._places[0] if len(self._places) == 1 else place_named(self._backend, name)
+
+    def _makes_run(self, trial: Trial) -> bool:
+        """Whether the trial's MLflow run is made here, and not by the service that the attempt runs on."""
+        return not self._place(trial.backend).own.capabilities.makes_mlflow_run
+
+    def avoided_at(self, place: str) -> list[str]:
+        """Return the hosts of a place that further attempts should not run on."""
+        is_one = len(self._places) == 1
+        return [each.host for each in self.hosts.avoided if is_one or self.hosts.is_of(each.host, place)]
 
     def fence(self, check_lease: Callable[[], None]) -> None:
         """Take what is called before the backend is: it raises when another driver has the sweep."""
@@ -112,20 +128,30 @@ class Submission:
             effective(self._base, overrides)
         )
 
-    def accelerators(self, overrides: Mapping[str, Any]) -> int:
-        """Return the accelerators of a trial, over all its nodes."""
-        compute = effective(self._base, _compute_only(overrides)).get("compute", {})
-        return int(compute.get("num_accelerators", 1))
+    def accelerators(self, overrides: Mapping[str, Any], place: str) -> float:
+        """Return the accelerators of a trial in a place, over all its nodes; of a packed one its share."""
+        compute = self._compute(overrides, place)
+        count = int(compute.get("num_accelerators", 1))
+        return count if self.pack == 1 else count / self.pack
 
-    def nodes(self, overrides: Mapping[str, Any]) -> int:
-        """Return the nodes of a trial."""
-        compute = effective(self._base, _compute_only(overrides)).get("compute", {})
+    def nodes(self, overrides: Mapping[str, Any], place: str) -> int:
+        """Return the nodes of a trial in a place."""
+        compute = self._compute(overrides, place)
         each = ACCELERATORS.get(compute.get("accelerator_type", ""), 1)
         return max(1, int(compute.get("num_accelerators", 1)) // each)
 
+    def _compute(self, overrides: Mapping[str, Any], place: str) -> Mapping[str, Any]:
+        own = {key: value for key, value in overrides.items() if key.startswith("compute")}
+        found: Mapping[str, Any] = effective(self._base, own | self._of_place(place)).get("compute", {})
+        return found
+
+    def _of_place(self, name: str) -> dict[str, Any]:
+        """Return what overrides a trial in a place."""
+        return {f"compute.{key}": value for key, value in self._place(name).compute.items()}
+
     def checkpoints(self, number: int) -> tuple[str, str]:
-        """Return (directory, pattern) of a trial's checkpoints."""
-        return self._launcher.checkpoints(number)
+        """Return (directory, pattern) of a trial's checkpoints, the same in all places."""
+        return self._launcher(self._places[0]).checkpoints(number)
 
     def submit(
         self,
@@ -142,8 +168,9 @@ class Submission:
         outcome = Outcome()
         try:
             # The program of an earlier attempt may have ended the run.
-            if self._makes_runs:
-                self._tracker.reopen([trial.run_id for trial in trials if trial.run_id])
+            again = [trial.run_id for trial in trials if trial.run_id and self._makes_run(trial)]
+            if again:
+                self._tracker.reopen(again)
             runs = self.runs(trials, overrides)
         except TrackingUnavailableError as exc:
             outcome = self.hold_back(trials, str(exc))
@@ -156,8 +183,11 @@ class Submission:
         jobs = self._make_jobs(trials, overrides, runs, now, outcome)
         if jobs and outcome.error is None:
             self._check_lease()
-            avoid = tuple(each.host for each in self.hosts.avoided)
-            sent = [(t, replace(job, throttle=throttle, avoid=avoid)) for t, job in jobs]
+            avoid = {place.name: tuple(self.avoided_at(place.name)) for place in self._places}
+            sent = [
+                (t, replace(job, throttle=throttle, avoid=avoid[self._place(t.backend).name], pack=self.pack))
+                for t, job in jobs
+            ]
             self._hand_over(sent, runs, outcome)
         elif jobs:
             outcome.events += [(t, self._unsent(t, now, "", runs.get(t.number, ""))) for t, _ in jobs]
@@ -175,9 +205,9 @@ class Submission:
             TrackingUnavailableError: MLflow does not answer; a later call finds what this one made.
         """
         runs = {trial.number: trial.run_id for trial in trials}
-        if not self._makes_runs:
+        missing = [trial for trial in trials if not trial.run_id and self._makes_run(trial)]
+        if not missing:
             return runs
-        missing = [trial for trial in trials if not trial.run_id]
         doubtful = frozenset(self._uncertain)
         for uncertain in (True, False):
             wanted = [t for t in missing if (t.number in doubtful) is uncertain]
@@ -195,7 +225,7 @@ class Submission:
         Raises:
             TrackingUnavailableError: MLflow does not answer; it is done at the next sight of the run.
         """
-        if not run_id or run_id in self._adopted or self._makes_runs:
+        if not run_id or run_id in self._adopted or self._makes_run(trial):
             return
         earlier = trial.run_id if trial.run_id != run_id else ""
         with contextlib.suppress(TrackingRefusedError):
@@ -228,12 +258,14 @@ class Submission:
                 outcome.events.append((trial, self._unsent(trial, now, "", run_id)))
                 continue
             try:
-                values = {**overrides[trial.number], **self.relief(trial.number)}
+                place = self._place(trial.backend)
+                here = self._of_place(place.name)
+                values = {**overrides[trial.number], **self.relief(trial.number), **here}
                 tree = effective(self._base, values)
                 if not all(key.startswith("parameters.") for key in values):
                     decode(tree)
-                job = self._launcher.job(trial, tree, run_id)
-                jobs.append((trial, job))
+                job = self._launcher(place).job(trial, tree, run_id)
+                jobs.append((trial, job if len(self._places) == 1 else replace(job, place=place.name)))
             except SpecError as exc:
                 outcome.events.append((trial, _rejected(now, str(exc), run_id)))
             except AirflowsError as exc:
@@ -260,7 +292,9 @@ class Submission:
         """Return the transition for a backend's answer; an ambiguous one stamps the claim afresh."""
         match answer:
             case SubmitUnsentError():
-                return self._unsent(trial, now, str(answer), run_id)
+                event = self._unsent(trial, now, str(answer), run_id)
+                # For one place alone nothing follows from who it was that did not let it through.
+                return event if len(self._places) == 1 else replace(event, reason=Reason.NO_ROOM)
             case SubmitRejectedError():
                 return _rejected(now, str(answer), run_id)
             case SubmitError():
@@ -277,10 +311,6 @@ class Submission:
         if run_id:
             changes["run_id"] = run_id
         return Event(EventKind.UNSENT, now, Reason.UNSENT, detail, changes=changes)
-
-
-def _compute_only(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in overrides.items() if key.startswith("compute")}
 
 
 def _rejected(now: float, detail: str, run_id: str) -> Event:

@@ -14,13 +14,14 @@ from airflows.ids import parse_id
 from airflows.ledger import schema
 from airflows.ledger.opening import translated
 from airflows.ledger.records import AttemptRow, EventRow, PointRow, StoredScore, SweepRow, SweepState, Wish
-from airflows.trial import EventKind, Handle, Reason, State, Trial
+from airflows.trial import EventKind, Reason, State, Trial
 
 _SWEEP_COLUMNS = [schema.sweeps.c[name] for name in SweepRow.__dataclass_fields__]
 _TRIAL_COLUMNS = [schema.trials.c[name] for name in Trial.__dataclass_fields__]
+_STATE, _REASON = map(list(Trial.__dataclass_fields__).index, ("state", "reason"))
 _ATTEMPT_COLUMNS = [schema.attempts.c[name] for name in AttemptRow.__dataclass_fields__]
 _EVENT_COLUMNS = [schema.events.c[name] for name in EventRow.__dataclass_fields__]
-_PAGE = 1000
+PAGE = 1000
 
 
 def _to_sweep(row: Any) -> SweepRow:
@@ -28,12 +29,11 @@ def _to_sweep(row: Any) -> SweepRow:
     return SweepRow(**{**fields, "wish": Wish(fields["wish"]), "state": SweepState(fields["state"])})
 
 
-def _to_trial(row: Any) -> Trial:
-    fields = dict(row._mapping)  # noqa: SLF001
-    fields["state"] = State(fields["state"])
-    fields["reason"] = Reason(fields["reason"])
-    fields["handle"] = None if fields["handle"] is None else Handle(fields["handle"])
-    return Trial(**fields)
+def to_trial(row: Any) -> Trial:
+    """Return the trial of a row that has its fields in order."""
+    fields = list(row)
+    fields[_STATE], fields[_REASON] = State(fields[_STATE]), Reason(fields[_REASON])
+    return Trial(*fields)
 
 
 def no_sweep(name: str) -> NotFoundError:
@@ -144,10 +144,10 @@ class Reads:
         limit: int | None = None,
     ) -> list[Trial]:
         """Return trials by number. `open_only`: final ones whose metrics are not settled yet."""
-        if numbers is not None and len(numbers) > _PAGE:
+        if numbers is not None and len(numbers) > PAGE:
             # A statement has room for so many values only.
             found: list[Trial] = []
-            for page in _pages(numbers):
+            for page in pages(numbers):
                 found += self.trials(sweep, states=states, numbers=page, open_only=open_only, limit=limit)
             return found[:limit]
         table = schema.trials.c
@@ -160,7 +160,7 @@ class Reads:
             statement = statement.where(table.closed.is_(False), table.state.in_([*_final()]))
         if limit is not None:
             statement = statement.limit(limit)
-        return [_to_trial(row) for row in self._rows(statement)]
+        return [to_trial(row) for row in self._rows(statement)]
 
     def counts(self, sweep: str) -> dict[State, int]:
         """Return how many trials are in each state."""
@@ -182,7 +182,7 @@ class Reads:
                 sa.select(table.number, table.overrides, table.digest, table.memo, table.same_as)
                 .where(table.sweep == sweep, table.number >= start)
                 .order_by(table.number)
-                .limit(_PAGE)
+                .limit(PAGE)
             )
             if stop is not None:
                 statement = statement.where(table.number < stop)
@@ -190,7 +190,7 @@ class Reads:
             for row in rows:
                 overrides = json.loads(row.overrides)
                 yield PointRow(row.number, overrides, row.digest, row.memo, row.same_as)
-            if len(rows) < _PAGE:
+            if len(rows) < PAGE:
                 return
             start = rows[-1].number + 1
 
@@ -202,7 +202,7 @@ class Reads:
         )
         if number is not None:
             statement = statement.where(table.number == number)
-        return [AttemptRow(**row._mapping) for row in self._rows(statement)]  # noqa: SLF001
+        return [AttemptRow(*row) for row in self._rows(statement)]
 
     def attempt_by_handle(self, backend: str, handle: str) -> tuple[str, int, int] | None:
         """Return (sweep, number, attempt) for a backend's own id, None when unknown."""
@@ -218,18 +218,16 @@ class Reads:
         """Return (sweep, number, attempt) of each attempt in a backend's job, the newest submission first.
 
         Job is what the backend's own commands print: a handle up to its `@` or `:`, and of the elements of
-        an array also what all of them begin with.
+        an array, or of the trials in one element, also what all of them begin with.
         """
         table = schema.attempts.c
+        # Of several places each handle begins with the place's name.
+        begins = [f"{before}{job}{end}" for before in ("", f"{backend}:") for end in "@:_/"]
         rows = self._rows(
             sa.select(table.sweep, table.number, table.attempt)
             .where(
                 table.backend == backend,
-                sa.or_(
-                    table.handle.startswith(f"{job}@", autoescape=True),
-                    table.handle.startswith(f"{job}:", autoescape=True),
-                    table.handle.startswith(f"{job}_", autoescape=True),
-                ),
+                sa.or_(*(table.handle.startswith(each, autoescape=True) for each in begins)),
             )
             .order_by(table.submitted_at.desc(), table.number)
         )
@@ -241,7 +239,7 @@ class Reads:
         statement = sa.select(*_EVENT_COLUMNS).where(table.sweep == sweep).order_by(table.id)
         if number is not None:
             statement = statement.where(table.number == number)
-        return [EventRow(**row._mapping) for row in self._rows(statement)]  # noqa: SLF001
+        return [EventRow(*row) for row in self._rows(statement)]
 
     def constraint_scores(self, sweep: str, metrics: Collection[str]) -> dict[int, dict[str, float]]:
         """Return trial number -> metric -> the value that was read for it, for these metrics."""
@@ -305,13 +303,13 @@ class Reads:
         """
         table = schema.attempts.c
         mended = max(self.reopenings(sweep).values(), default=0.0)
-        columns = (table.number, table.host, table.state, table.reason, table.signature)
+        columns = [table[name] for name in EndedAttempt.__dataclass_fields__]
         statement = (
             sa.select(*columns)
             .where(table.sweep == sweep, table.host != "", table.ended_at > mended)
             .order_by(table.number, table.attempt)
         )
-        return [EndedAttempt(**row._mapping) for row in self._rows(statement)]  # noqa: SLF001
+        return [EndedAttempt(*row) for row in self._rows(statement)]
 
     def reopenings(self, sweep: str) -> Mapping[int, float]:
         """Return number -> when a trial was last taken up again, of those that were."""
@@ -388,10 +386,11 @@ class Reads:
         return {row[0]: max(0.0, float(row[1])) for row in rows}
 
 
-def _pages(numbers: Collection[int]) -> Iterator[Sequence[int]]:
+def pages(numbers: Collection[int]) -> Iterator[Sequence[int]]:
+    """Yield numbers in order, as many at a time as a statement has room for."""
     ordered = sorted(numbers)
-    for start in range(0, len(ordered), _PAGE):
-        yield ordered[start : start + _PAGE]
+    for start in range(0, len(ordered), PAGE):
+        yield ordered[start : start + PAGE]
 
 
 def _final() -> list[State]:

@@ -35,7 +35,8 @@ class SweepRow:
 
     `nonce` is drawn when the row is made. Two ledgers give the same sweep the same id; in an MLflow store
     that both use it tells whose runs are whose. `host` is the only machine that may drive it, since the
-    trials are processes there; empty where any machine may.
+    trials are processes there; empty where any machine may. `plan` is the hash of the plan it was started by;
+    `edits` says which files it had before, and which points the present one no longer has (`airflows.edits`).
     """
 
     id: str
@@ -70,6 +71,8 @@ class SweepRow:
     doubt_until: float
     nonce: str = ""
     host: str = ""
+    plan: str = ""
+    edits: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +114,7 @@ class AttemptRow:
     ended_at: float | None
     resumed_from: str
     code: str
-    accelerators: int
+    accelerators: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +135,8 @@ class EventRow:
 class Change:
     """A trial before and after an event.
 
-    `token`, `code` and `accelerators` (over all nodes) go to the attempt's row when it is made.
+    `token`, `code` and `accelerators` (over all nodes; of a packed trial its share) go to the attempt's row
+    when it is made.
     """
 
     before: Trial
@@ -140,7 +144,7 @@ class Change:
     event: Event
     token: str
     code: str = ""
-    accelerators: int = 1
+    accelerators: float = 1
 
 
 @dataclass(frozen=True, slots=True)

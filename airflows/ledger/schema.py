@@ -50,6 +50,8 @@ sweeps = sa.Table(
     sa.Column("nonce", sa.String(32), nullable=False, default=""),
     sa.Column("doubt_until", sa.Double, nullable=False, default=0.0),
     sa.Column("host", sa.Text, nullable=False, default=""),
+    sa.Column("plan", sa.String(64), nullable=False, default=""),
+    sa.Column("edits", sa.Text, nullable=False, default=""),
 )
 
 points = sa.Table(
@@ -126,7 +128,7 @@ attempts = sa.Table(
     sa.Column("ended_at", sa.Double),
     sa.Column("resumed_from", sa.Text, nullable=False),
     sa.Column("code", sa.String(64), nullable=False),
-    sa.Column("accelerators", sa.Integer, nullable=False),
+    sa.Column("accelerators", sa.Double, nullable=False),
     sa.ForeignKeyConstraint(["sweep", "number"], ["trials.sweep", "trials.number"], ondelete="CASCADE"),
 )
 

@@ -25,8 +25,9 @@ from airflows.ledger.changes import (
     write_scores,
     write_stories,
 )
+from airflows.ledger.following import Following
 from airflows.ledger.opening import translated
-from airflows.ledger.reads import Reads, no_sweep
+from airflows.ledger.reads import no_sweep
 from airflows.ledger.records import Change, Closing, Lease, PointRow, StoredScore, SweepRow, SweepState, Wish
 from airflows.times import to_iso
 from airflows.trial import Trial
@@ -40,7 +41,7 @@ _LEASE_TOKEN = Prepared(
 )
 
 
-class Ledger(Reads):
+class Ledger(Following):
     """A ledger on one database.
 
     Safe to use from one thread at a time, but for `renew`, which a lease thread may call beside it.
@@ -130,14 +131,8 @@ class Ledger(Reads):
 
     def request_cancel(self, sweep: str, numbers: Collection[int]) -> None:
         """Write down that these trials are to be cancelled; the driver does it at its next tick."""
-        table = schema.trials
         with self._write() as connection:
-            for chunk in _chunks(sorted(numbers)):
-                connection.execute(
-                    sa.update(table)
-                    .where(table.c.sweep == sweep, table.c.number.in_(chunk))
-                    .values(cancel_requested=True)
-                )
+            _request(connection, sweep, numbers, cancel=True)
             connection.execute(
                 sa.update(schema.sweeps)
                 .where(schema.sweeps.c.id == sweep)
@@ -182,6 +177,35 @@ class Ledger(Reads):
             write_closings(connection, lease.sweep, closings)
             if sweep:
                 _set(connection, lease.sweep, sweep)
+
+    def edit(
+        self,
+        lease: Lease,
+        changes: Sequence[Change],
+        *,
+        cancel: Collection[int],
+        keep: Collection[int],
+        **sweep: Any,
+    ) -> None:
+        """Write what another sweep file makes of a sweep, all or nothing.
+
+        Args:
+            lease: of whoever edits.
+            changes: transitions of trials that run again.
+            cancel: trials that the next driver cancels.
+            keep: trials that it no longer cancels.
+            **sweep: the sweep's columns.
+
+        Raises:
+            LeaseLostError: the lease is another driver's now.
+            StaleTrialError: a row has another version than the change started from.
+        """
+        with self._write() as connection:
+            self._fence(connection, lease)
+            write_changes(connection, changes)
+            _request(connection, lease.sweep, keep, cancel=False)
+            _request(connection, lease.sweep, cancel, cancel=True)
+            _set(connection, lease.sweep, sweep)
 
     def add_scores(self, lease: Lease, scores: Sequence[StoredScore]) -> None:
         """Write values of curves; one that is there already stays as it was first read.
@@ -275,6 +299,16 @@ class Ledger(Reads):
 
 def _set(connection: sa.Connection, sweep: str, values: Mapping[str, Any]) -> None:
     connection.execute(sa.update(schema.sweeps).where(schema.sweeps.c.id == sweep).values(**values))
+
+
+def _request(connection: sa.Connection, sweep: str, numbers: Collection[int], *, cancel: bool) -> None:
+    table = schema.trials
+    for chunk in _chunks(sorted(numbers)):
+        connection.execute(
+            sa.update(table)
+            .where(table.c.sweep == sweep, table.c.number.in_(chunk))
+            .values(cancel_requested=cancel)
+        )
 
 
 def _insert_points(connection: sa.Connection, sweep: str, points: Sequence[PointRow]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from airflows import yamlio
 
 _WIDTH = 100
+_IN_ONE_LINE = frozenset({"limits", "backend", "search", "objective", "stop"})
 
 
 def train_text(tree: Mapping[str, Any], name: str) -> str:
@@ -34,15 +35,17 @@ def _block(key: str, text: str) -> str:
 
 def sweep_text(tree: Mapping[str, Any], name: str) -> str:
     """Return a sweep.yaml; see `train_text`."""
-    parts = [f"# From {_plain(name)}, by airflows migrate. For a winner add what is best:\n"]
-    parts.append("# objective: {metric: METRIC, goal: minimize}\n")
+    parts = [f"# From {_plain(name)}, by airflows migrate.\n"]
+    if "objective" not in tree:
+        parts = [f"# From {_plain(name)}, by airflows migrate. For a winner add what is best:\n"]
+        parts.append("# objective: {metric: METRIC, goal: minimize}\n")
     for key, value in tree.items():
         if key == "space":
             parts.append("space:\n")
             parts += [
                 f"  {_scalar(axis)}: {_flow(values, len(axis) + 4)}\n" for axis, values in value.items()
             ]
-        elif key in ("limits", "backend") and isinstance(value, Mapping) and _fits(value, len(key) + 2):
+        elif key in _IN_ONE_LINE and isinstance(value, Mapping) and _fits(value, len(key) + 2):
             parts.append(f"{key}: {_inline(value)}\n")
         else:
             parts.append(yamlio.dump({key: value}))

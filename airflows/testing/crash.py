@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from airflows.backends.base import Packing
 from airflows.drivers import Owner, current_owner
 from airflows.engine.drive import Drive
 from airflows.engine.observers import Silent, Snapshot
@@ -30,6 +31,7 @@ BASE = {
 }
 WRITES = (
     *("create_sweep", "restore_sweep", "add_points", "apply", "add_scores", "update_sweep", "hold", "renew"),
+    "edit",
 )
 CALLS = ("submit", "find", "poll", "cancel")
 TRACKING = ("open_sweep", "create_runs", "reopen", "read", "latest", "close", "verify", "close_sweep")
@@ -131,6 +133,7 @@ class World:
         tracker: in place of the one at `tracking_uri`.
         visible_after_s: how long the cluster's `find` misses a run.
         lose_replies: so many of the first driver's submissions are accepted, but answered as ambiguous.
+        packing: how the cluster runs several trials on what one would have.
         generation: drivers started so far.
     """
 
@@ -142,6 +145,7 @@ class World:
     tracker: Tracker | None = None
     visible_after_s: float = 0.0
     lose_replies: int = 0
+    packing: Packing = Packing.NONE
     generation: int = 0
 
     def drive(self, boundaries: Boundaries, *, dead_for_sure: bool) -> SweepRow:
@@ -160,7 +164,9 @@ class World:
 
     def connect(self) -> FakeBackend:
         """Connect to the cluster anew."""
-        return FakeBackend(self.cluster, self.home / "root", visible_after_s=self.visible_after_s)
+        backend = FakeBackend(self.cluster, self.home / "root", visible_after_s=self.visible_after_s)
+        backend.packing = self.packing
+        return backend
 
     def site(
         self,

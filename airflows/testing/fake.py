@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from airflows.backends.base import Capabilities, Job, Observation, Phase, Reach
+from airflows.backends.base import Capabilities, Job, Observation, Packing, Phase, Reach
 from airflows.errors import BackendUnavailableError, SubmitAmbiguousError, SubmitError
 from airflows.ids import Token
 from airflows.train import TrainConfig
@@ -66,6 +66,8 @@ class FakeRun:
         """Return how the run stands at a time."""
         starts = self.submitted_at + self.script.queued
         ends = starts + self.script.seconds
+        if self.cancelled_at is not None and self.cancelled_at < starts:
+            return Observation(Phase.ENDED, word="CANCELLED", ended_at=self.cancelled_at)
         if self.cancelled_at is not None and self.cancelled_at < ends:
             return Observation(Phase.ENDED, 143, "killed", started_at=starts, ended_at=self.cancelled_at)
         if now < starts:
@@ -113,6 +115,7 @@ class FakeBackend:
         waited: the seconds of each `wait`.
         max_batch: most jobs in one `submit`.
         offered: the number of jobs of each `submit`.
+        packing: how it runs several trials on what one would have.
     """
 
     name = "fake"
@@ -131,6 +134,7 @@ class FakeBackend:
         self.waited: list[float] = []
         self.max_batch = 10
         self.offered: list[int] = []
+        self.packing = Packing.NONE
 
     @property
     def clock(self) -> ManualClock:
@@ -148,6 +152,7 @@ class FakeBackend:
             makes_mlflow_run=False,
             slots=self._slots,
             shares_host=False,
+            packing=self.packing,
         )
 
     @property
@@ -236,3 +241,17 @@ class FakeBackend:
         if self.away:
             message = "the fake cluster does not answer."
             raise BackendUnavailableError(message)
+
+
+class QueueingBackend(FakeBackend):
+    """A driver's connection to a cluster with a queue, out of which runs can be taken."""
+
+    def withdraw(self, handles: Sequence[Handle]) -> None:
+        """End those of the runs that have not started; the others go on."""
+        self._answer()
+        now = self._cluster.clock()
+        self.cancel([h for h in handles if self._waits(h, now)])
+
+    def _waits(self, handle: Handle, now: float) -> bool:
+        run = self._cluster.runs.get(self._token(handle))
+        return run is not None and run.observe(now).phase is Phase.QUEUED

@@ -22,6 +22,7 @@ from airflows.tracking.loading import load
 from airflows.tracking.records import EndedRun, OpenedSweep, Reading, SweepEnd, SweepRun, TrialRun
 from airflows.tracking.runs import FoundRun
 from airflows.tracking.service import ServiceTracker
+from airflows.tracking.shared import SharedTracker
 from airflows.tracking.tracker import MlflowTracker
 from airflows.tracking.trouble import RunsMissingError, TrackingRefusedError, asking
 from airflows.tracking.uris import OFF, choose_uri, embedded_uri, is_sqlite, shown_uri, sqlite_path
@@ -53,6 +54,7 @@ def open_tracker(
     *,
     on_network: bool = False,
     is_service: bool = False,
+    is_shared: bool = False,
     environment: Mapping[str, str] = os.environ,
     clock: Callable[[], float] = time.time,
 ) -> Tracker:
@@ -62,6 +64,7 @@ def open_tracker(
         uri: the sweep's `tracking.uri`; None is `MLFLOW_TRACKING_URI`, else the embedded store.
         home: `$AIRFLOWS_HOME`, where the embedded store lies.
         is_service: the runs of trials are made by the service that the trials run on.
+        is_shared: and trials run elsewhere too, where nobody else makes them.
         on_network: the embedded store lies on a network file system, where SQLite's WAL does not work.
         environment: where MLflow's variables are looked up.
         clock: seconds since the epoch, UTC.
@@ -78,7 +81,9 @@ def open_tracker(
         return MlflowTracker(chosen, _sqlite_runs(chosen, home, wal=not on_network), clock, environment)
     with asking(chosen):
         client = load("airflows.tracking.client")
-    kind = ServiceTracker if is_service else MlflowTracker
+    kind: type[MlflowTracker] = MlflowTracker
+    if is_service:
+        kind = SharedTracker if is_shared else ServiceTracker
     return kind(chosen, client.ClientRuns(chosen, _user()), clock, environment)
 
 

@@ -115,6 +115,7 @@ class SweepEnd:
         artifacts: file name to text, such as `results.csv`. An iterable of parts is written as it comes.
         winner: tags of the winner, such as `trial`, `value` and `run_id`; empty for none.
         run_ids: the trials' runs that the ledger knows; other runs of the sweep are deleted.
+        description: what the parent run's page says of it, in Markdown; empty leaves it as it is.
     """
 
     state: str
@@ -122,3 +123,4 @@ class SweepEnd:
     artifacts: Mapping[str, str | Iterable[str]] = field(default_factory=dict)
     winner: Mapping[str, str] = field(default_factory=dict)
     run_ids: Collection[str] = ()
+    description: str = ""

@@ -19,6 +19,7 @@ from airflows.tracking.trouble import asking, is_gone, is_refusal
 from airflows.tracking.uris import shown_uri
 
 _MODEL_FILE = "MLmodel"
+_USUAL_NAME = "model"
 _EXISTS = frozenset({"RESOURCE_ALREADY_EXISTS", "ALREADY_EXISTS"})
 
 
@@ -48,8 +49,28 @@ class Registry:
                 return _version(self._client.get_model_version(model, aliases[alias]))
         return None
 
-    def register(self, model: str, run_id: str, artifact: str) -> Version:
-        """Return the version of the model that a run logged, made now unless it is there already.
+    def only_model_of(self, run_id: str) -> str:
+        """Return the name under which a run logged its model; of several the one named `model`.
+
+        Raises:
+            NotFoundError: it logged none, or several of other names.
+        """
+        with asking(self._uri):
+            run = self._client.get_run(run_id)
+            names = {str(logged.name) for logged in self._logged_models(run)}
+            # MLflow 2 keeps them in the run.
+            folders = [file.path for file in self._client.list_artifacts(run_id) if file.is_dir]
+            names |= {folder for folder in folders if self._is_model(run_id, folder)}
+        if len(names) == 1:
+            return names.pop()
+        if _USUAL_NAME in names or not names:
+            return _USUAL_NAME
+        listed = ", ".join(sorted(names))
+        message = f"MLflow run {run_id} in {shown_uri(self._uri)} has several models: {listed}."
+        raise NotFoundError(message, hint=f"Log the one that is meant under the name {_USUAL_NAME!r}.")
+
+    def register(self, model: str, run_id: str, artifact: str) -> tuple[Version, bool]:
+        """Return the version of the model that a run logged, and whether it was made now.
 
         Args:
             model: the registered model, made when it is not there.
@@ -64,15 +85,14 @@ class Registry:
             source, model_id = self._source(run, artifact)
             known = self._registered(model, run_id, {source, f"runs:/{run_id}/{artifact}"}, model_id)
             if known is not None:
-                return known
+                return known, False
             try:
                 self._client.create_registered_model(model)
             except MlflowException as exc:
                 if exc.error_code not in _EXISTS:
                     raise
-            return _version(
-                self._client.create_model_version(model, source, run_id=run_id, model_id=model_id)
-            )
+            made = self._client.create_model_version(model, source, run_id=run_id, model_id=model_id)
+            return _version(made), True
 
     def tag(self, model: str, version: str, tags: Mapping[str, str]) -> None:
         """Set tags of a version."""
@@ -111,12 +131,15 @@ class Registry:
             if logged.name == artifact:
                 # By its place: a models:/ address would be looked up in the process-wide store.
                 return str(logged.artifact_location), str(logged.model_id)
-        files = self._client.list_artifacts(run.info.run_id, artifact)
-        if any(file.path.rpartition("/")[2] == _MODEL_FILE for file in files):
+        if self._is_model(run.info.run_id, artifact):
             return f"{run.info.artifact_uri}/{artifact}", None
         message = f"MLflow run {run.info.run_id} in {shown_uri(self._uri)} has no model named {artifact!r}."
         hint = f"Log one in the training script: mlflow.sklearn.log_model(model, name={artifact!r})."
         raise NotFoundError(message, hint=hint)
+
+    def _is_model(self, run_id: str, folder: str) -> bool:
+        files = self._client.list_artifacts(run_id, folder)
+        return any(file.path.rpartition("/")[2] == _MODEL_FILE for file in files)
 
     def _logged_models(self, run: Any) -> list[Any]:
         wanted = f"source_run_id = '{run.info.run_id}'"

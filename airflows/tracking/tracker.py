@@ -18,6 +18,7 @@ from airflows.tracking.uris import job_variables, shown_uri
 
 EARLIER = "airflows.earlier_run"
 """Tag of a run that a service made: the run of the attempt before."""
+_DESCRIPTION = "mlflow.note.content"
 _MOST_MESSAGE_CHARACTERS = 500
 _FEW = 20
 _SWEEP_ROLE, _TRIAL_ROLE = "sweep", "trial"
@@ -162,6 +163,7 @@ class MlflowTracker:
             self._store_artifact(self._at.parent_run_id, name, content)
         tags = {"airflows.state": end.state, "airflows.message": _short(end.message)}
         tags |= {f"airflows.winner.{key}": value for key, value in end.winner.items()}
+        tags |= {_DESCRIPTION: end.description} if end.description else {}
         status = _STATUS.get(end.state, "FINISHED")
         self._runs.end([RunEnd(self._at.parent_run_id, status, self._now_ms(), tags)])
         notes, self._notes = tuple(dict.fromkeys(self._notes)), []

@@ -1,6 +1,7 @@
 """The command as a person types it: a process of its own, in a directory and a home of its own."""
 
 import contextlib
+import io
 import json
 import os
 import sqlite3
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from airflows.cli.app import run
 from airflows.testing.waiting import until
 
 AIRFLOWS = Path(sys.executable).parent / "airflows"
@@ -99,6 +101,7 @@ class Cli:
     def write(self, name: str, content: Any) -> Path:
         """Write a file: a tree as YAML, text as it is."""
         path = self.directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content if isinstance(content, str) else yaml.safe_dump(content, sort_keys=False))
         return path
 
@@ -144,6 +147,27 @@ class Cli:
         return sorted("/".join(path.parts[-3:-1]) for path in self.home.glob("runs/*/*/a*/exit.json"))
 
 
+class InProcess(Cli):
+    """Runs `airflows` in this process: quick, for hundreds of commands whose output is all that counts."""
+
+    def __call__(self, *words: str | Path, env: Mapping[str, str] | None = None) -> Done:
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), self.variables(**(env or {})):
+            status = run([str(word) for word in words])
+        return Done(status, out.getvalue(), err.getvalue())
+
+    @contextlib.contextmanager
+    def variables(self, **more: str) -> Iterator[None]:
+        """Be in its directory, with its environment."""
+        with pytest.MonkeyPatch.context() as patch:
+            for name in os.environ.keys() - self.env.keys():
+                patch.delenv(name)
+            for name, value in {**self.env, **more}.items():
+                patch.setenv(name, value)
+            patch.chdir(self.directory)
+            yield
+
+
 @pytest.fixture(scope="session")
 def airflows_program() -> Path:
     """The command's file."""
@@ -165,11 +189,19 @@ def shared_cli(tmp_path_factory) -> Iterator[Cli]:
         yield made
 
 
+@pytest.fixture(scope="module")
+def in_process(tmp_path_factory) -> Iterator[Cli]:
+    """The command in this process, in a directory and a home that all tests of a module share."""
+    directory = tmp_path_factory.mktemp("inside")
+    with _in_directory(directory, directory / "home", InProcess) as made:
+        yield made
+
+
 @contextlib.contextmanager
-def _in_directory(directory: Path, home: Path) -> Iterator[Cli]:
+def _in_directory(directory: Path, home: Path, kind: type[Cli] = Cli) -> Iterator[Cli]:
     work = directory / "work"
     work.mkdir()
-    made = Cli(work, home)
+    made = kind(work, home)
     yield made
     for process in made.processes:
         process.kill()

@@ -113,6 +113,8 @@ LIST = row("`list`")[0]["sweeps"][0]
 DOCUMENTS = {
     "sweep": (ended, row("`run`, `sweep`, `resume`")[0]),
     "dry run": (["sweep", "sweep.yaml", "--dry-run"], row("… `--dry-run`")[0]),
+    "plan": (["plan", "sweep.yaml"], row("`plan`")[0]),
+    "add": (["resume", "lr", "--add", "sweep.yaml", "--dry-run"], row("`resume --add --dry-run`")[0]),
     "list": (["list", "--all"], {"sweeps": [LIST]}),
     "runs": (["list", "--all", "--runs"], row("`list`")[1]),
     "get": (["get", "lr"], LIST | row("`get SWEEP`")[0]),

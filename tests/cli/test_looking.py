@@ -218,16 +218,3 @@ def test_nobody_reading_is_no_error(swept):
     process.stdout.close()
     assert process.wait(timeout=30) == 0
     assert "Traceback" not in process.stderr.read()
-
-
-# Not yet
-
-
-@pytest.mark.parametrize(
-    "words",
-    [("resume", "lr", "--add", "more.yaml"), ("resume", "nope", "--add", "x.yaml")],
-)
-def test_what_is_not_there_yet_says_so(swept, words):
-    done = swept(*words)
-    assert done.status == 2
-    assert "not supported yet" in done.error

@@ -152,3 +152,48 @@ def test_a_migrated_array_runs_here(cli):
     assert [line for _, line in lines] == [
         f"lr={lr} seed={seed}\n" for seed in (0, 1) for lr in ("1e-3", "1e-4", "1e-5")
     ]
+
+
+WANDB = """\
+program: train.py
+method: grid
+metric: {name: loss, goal: minimize}
+parameters: {x: {values: [1, 2]}}
+"""
+LOGS = """\
+import os, sys, mlflow
+x = float(sys.argv[1].partition("=")[2])
+with mlflow.start_run():
+    mlflow.log_metric("loss", (x - 2) ** 2)
+"""
+
+
+def test_a_sweep_file_of_wandb_runs_to_its_winner(cli):
+    cli.write("train.py", LOGS)
+    cli.write("wandb.yaml", WANDB)
+
+    done = cli("migrate", "wandb.yaml", "--to", "new")
+    assert done.status == 0, done.err
+    assert cli("sweep", "new/sweep.yaml", "--yes").status == 0
+    best = cli("best", "wandb", "-o", "json").document
+    assert best["overrides"] == {"env_variables.HP_X": "2"}
+
+
+def test_a_multirun_of_hydra_becomes_a_sweep_with_or_without_quotes(cli):
+    cli.write("train.py", LOGS)
+    for number, words in enumerate(
+        (["--", "python", "train.py", "-m", "x=1,2"], ["python train.py -m x=1,2"])
+    ):
+        done = cli("migrate", "--to", f"new{number}", *words)
+        assert done.status == 0, done.err
+        assert cli("validate", f"new{number}/sweep.yaml").status == 0
+    assert (cli.directory / "new0" / "sweep.yaml").read_text() == (
+        cli.directory / "new1" / "sweep.yaml"
+    ).read_text()
+
+
+def test_a_yaml_file_that_is_none_of_wandb_is_refused(cli):
+    cli.write("some.yaml", "a: 1")
+    done = cli("migrate", "some.yaml")
+    assert done.status == 2
+    assert "no sweep file of W&B" in done.err

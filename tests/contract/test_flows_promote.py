@@ -1,12 +1,16 @@
 """A registered model's alias follows the better winner, in a real MLflow store."""
 
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import airflows
+from airflows.engine.promotion import register
+from airflows.engine.results import gather
 from airflows.errors import ConflictError, NotFoundError
+from airflows.ledger import open_ledger
 from airflows.tracking.loading import load
 
 pytestmark = pytest.mark.slow
@@ -32,6 +36,7 @@ if wanted["kind"] in {"logged", "both"}:
 
 class Works:
     def __init__(self, directory: Path, home: Path) -> None:
+        self.home = home
         self.script = directory / "train.py"
         self.script.write_text(TRIAL)
         self.uri = f"sqlite:///{home}/mlflow.db"
@@ -138,7 +143,7 @@ def test_each_model_of_a_run_is_a_version_of_its_own_and_made_once(works):
     registry = load("airflows.tracking.registry").Registry(works.uri)
     name = "tom's net"
     numbers = [
-        registry.register(name, winner.mlflow_run_id, artifact).number
+        registry.register(name, winner.mlflow_run_id, artifact)[0].number
         for artifact in ("model", "in_run", "model", "in_run")
     ]
     assert numbers == ["1", "2", "1", "2"]
@@ -160,3 +165,38 @@ def test_without_a_winner_there_is_nothing_to_promote(works):
     )
     with pytest.raises(ConflictError, match="no winner"):
         airflows.promote(sweep, model="net")
+
+
+def test_a_winner_is_registered_without_being_compared(works):
+    worse = works.sweep("worse", 0.6)
+    airflows.promote(works.sweep("better", 0.4), model="net")
+    with closing(open_ledger(works.home)) as ledger:
+        results = gather(ledger, ledger.sweep(worse))
+    made = register(results, model="net", alias="champion", home=works.home)
+    assert (made.version, made.is_new, made.previous) == ("2", True, "1")
+    assert works.points_at() == 0.6
+    again = register(results, model="net", alias="champion", home=works.home)
+    assert (again.version, again.is_new, again.previous) == ("2", False, "2")
+    bare = register(results, model="bare", alias="", home=works.home)
+    assert (bare.version, bare.is_new, bare.alias, bare.previous) == ("1", True, "", None)
+    assert works.client.get_registered_model("bare").aliases == {}
+
+
+def test_which_model_of_a_run_is_meant_without_a_name(works):
+    registry = load("airflows.tracking.registry").Registry(works.uri)
+    (trial,) = airflows.attach(works.sweep("bare", 0.5, kind="none")).trials
+    run = trial.mlflow_run_id
+    with pytest.raises(NotFoundError, match=r"has no model named 'model'\. Log one in the training script"):
+        registry.register("net", run, registry.only_model_of(run))
+    experiment = works.client.get_run(run).info.experiment_id
+
+    def log(name):
+        made = works.client.create_logged_model(experiment, name=name, source_run_id=run)
+        works.client.finalize_logged_model(made.model_id, "READY")
+        return registry.only_model_of(run)
+
+    works.client.log_text(run, "flavors: {}", "encoder/MLmodel")
+    assert registry.only_model_of(run) == "encoder"
+    with pytest.raises(NotFoundError, match=r"has several models: decoder, encoder\."):
+        log("decoder")
+    assert log("model") == "model"

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from dataclasses import replace
 
 import pytest
 
@@ -188,3 +189,53 @@ def test_no_more_runs_go_on_at_once_than_there_are_gpus_for(opened):
     assert opened(gpus=["0", "1", "2", "3", "4"]).room_for(train("GPU_1xH100", 2)) == 2
     assert opened(gpus=["0"]).room_for(train("GPU_1xH100", 1)) == 1
     assert opened(gpus=["0", "1"], slots=1).room_for(train("GPU_1xH100", 1)) == 1
+
+
+# Packed
+
+
+def packed(make_job, pack, *, count=1, gpus=1):
+    jobs = [replace(make_job(HOLD), pack=pack, accelerators_per_node=gpus) for _ in range(count)]
+    return [replace(job, accelerator_type=f"GPU_{gpus}xA10") for job in jobs]
+
+
+def test_so_many_trials_share_a_gpu_as_are_packed_and_no_more(opened, make_job, suite):
+    one, other = opened(gpus=1), opened(gpus=1)
+    handles = [suite.start(backend, *packed(make_job, 2)) for backend in (one, other)]
+
+    assert [shown(suite, one, handle) for handle in handles] == ["<0> 1 1", "<0> 1 1"]
+    assert isinstance(one.submit(packed(make_job, 2))[0], SubmitUnsentError)
+
+    end_all(suite, one, handles[:1])
+    handles.append(suite.start(other, *packed(make_job, 2)))
+    end_all(suite, other, handles)
+
+
+def test_a_gpu_is_not_shared_with_a_trial_that_wants_it_alone(opened, make_job, suite):
+    backend = opened(gpus=1)
+    sharing = suite.start(backend, *packed(make_job, 2))
+    suite.until_logged(backend, sharing, "started")
+
+    assert isinstance(backend.submit([make_job(HOLD)])[0], SubmitUnsentError)
+
+    end_all(suite, backend, [sharing])
+    alone = suite.start(backend, make_job(HOLD))
+    assert isinstance(backend.submit(packed(make_job, 2))[0], SubmitUnsentError)
+    end_all(suite, backend, [alone])
+
+
+@pytest.mark.parametrize(
+    ("pack", "gpus", "expected"),
+    [
+        (2, 4, ["<0,1> 2 2", "<2,3> 2 2"]),
+        (4, 2, ["<0> 1 1", "<0> 1 1", "<1> 1 1", "<1> 1 1"]),
+        (2, 3, ["<0,1,2> 3 3", "<0,1,2> 3 3"]),
+    ],
+)
+def test_the_gpus_of_one_trial_are_parted_among_those_packed(opened, make_job, suite, pack, gpus, expected):
+    backend = opened(gpus=gpus)
+    handles = [suite.start(backend, job) for job in packed(make_job, pack, count=pack, gpus=gpus)]
+
+    assert [shown(suite, backend, handle) for handle in handles] == expected
+    assert isinstance(backend.submit(packed(make_job, pack, gpus=gpus))[0], SubmitUnsentError)
+    end_all(suite, backend, handles)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airflows.backends.base import Job
+from airflows.backends.base import Job, Packing
 from airflows.ledger import SweepState
 from airflows.testing.crash import Boundaries, Died, World, check, make_world
 from airflows.testing.fake import Script
@@ -73,3 +73,14 @@ def test_dying_twice_loses_and_repeats_nothing(tmp_path: Path) -> None:
         except Died:
             row = world.drive(Boundaries(), dead_for_sure=True)
         check(world, row.id)
+
+
+def test_dying_at_every_boundary_with_packs_loses_and_repeats_nothing(tmp_path: Path) -> None:
+    fields = {"tree": {"pack": 3, "limits": {"concurrent": 3}}, "packing": Packing.ALLOCATIONS}
+    count = count_boundaries(tmp_path / "count", **fields)
+
+    assert count > 50
+    for die_at in range(1, count + 1):
+        world = make_world(tmp_path / str(die_at), scripts=scripts, **fields)
+        drive_until_done(world, die_at, dead_for_sure=False)
+        assert {run.job.pack for run in world.cluster.runs.values()} == {3}

@@ -37,9 +37,9 @@ MlflowClient().log_metric(os.environ["MLFLOW_RUN_ID"], "loss", (seed - 5) ** 2)
 """
 
 
-def write_sweep(directory: Path, *, metrics: bool) -> Path:
+def write_sweep(directory: Path, *, metrics: bool, pack: int = 1) -> Path:
     command = COMMAND
-    tree: dict[str, Any] = {"tracking": {"uri": "none"}}
+    tree: dict[str, Any] = {"tracking": {"uri": "none"}, "pack": pack}
     if metrics:
         (directory / "score.py").write_text(SCORE, encoding="utf-8")
         command += f'"{sys.executable}" "{directory}/score.py"\n'
@@ -108,9 +108,9 @@ def moments(seed: str) -> list[Moment]:
     ]
 
 
-def run_with_kills(directory: Path, seed: str, *, metrics: bool) -> dict[str, Any]:
+def run_with_kills(directory: Path, seed: str, *, metrics: bool, pack: int = 1) -> dict[str, Any]:
     """Kill the driver at each moment, then let it end; check and return the document."""
-    path = write_sweep(directory, metrics=metrics)
+    path = write_sweep(directory, metrics=metrics, pack=pack)
     home = directory / "home"
     codes = [drive(path, home, moment)[0] for moment in moments(seed)]
     assert codes == [-signal.SIGKILL] * len(codes)
@@ -131,6 +131,10 @@ def run_with_kills(directory: Path, seed: str, *, metrics: bool) -> dict[str, An
 @pytest.mark.parametrize("seed", range(8))
 def test_killed_at_random_moments_each_attempt_runs_exactly_once(tmp_path: Path, seed: int) -> None:
     run_with_kills(tmp_path, f"{seed}", metrics=False)
+
+
+def test_killed_at_random_moments_each_packed_attempt_runs_exactly_once(tmp_path: Path) -> None:
+    run_with_kills(tmp_path, "packed", metrics=False, pack=4)
 
 
 @pytest.mark.parametrize("seed", range(2))

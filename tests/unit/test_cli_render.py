@@ -78,6 +78,8 @@ def sweep(**changes) -> dict:
         "experiment_id": None,
         "parent_run_id": None,
         "root": "/home",
+        "plan": None,
+        "orphaned": 0,
         "causes": [],
         "avoided": [],
         **changes,

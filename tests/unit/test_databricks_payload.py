@@ -117,6 +117,7 @@ def job_of(base, tree, tmp_path, **fields) -> Job:
         experiment_id="7",
         base_dir=tmp_path,
         checkpoint_root=Path("/Volumes/main/ml/runs/checkpoints"),
+        path_hint=payload.volume_hint,
         **fields,
     )
     return launcher.job(Trial("lr-0a1b2c", 3, 3, 0), tree, "")

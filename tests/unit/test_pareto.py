@@ -1,6 +1,7 @@
 """Several objectives: the front, its knee, constraints, and what does not compete."""
 
 import math
+import random
 from dataclasses import dataclass, replace
 
 import pytest
@@ -151,16 +152,32 @@ class Counted(float):
         return float(self) < float(other)
 
 
-def compared(count):
-    """Return how many comparisons a front of so many points with two objectives takes."""
+def compared(count, objectives):
+    """Return how many comparisons it takes when all of so many points are on the front."""
     Counted.compared = 0
-    rows = [(Counted(at * 7919 % count), Counted(at * 7919 % count)) for at in range(count)]
-    assert len(pareto_front(rows, ["minimize", "maximize"])) == count
+    chance = random.Random(0)
+    first = [[chance.randrange(10**6) for _ in range(objectives - 1)] for _ in range(count)]
+    rows = [[Counted(value) for value in (*row, -sum(row))] for row in first]
+    assert len(pareto_front(rows, ["minimize"] * objectives)) == count
     return Counted.compared
 
 
-def test_a_front_of_two_objectives_takes_little_more_than_twice_as_long_for_twice_the_points():
-    assert 0 < compared(2000) < 2.5 * compared(1000)
+@pytest.mark.parametrize(("objectives", "times"), [(2, 2.5), (3, 2.6), (4, 2.9)])
+def test_a_front_takes_little_more_than_twice_as_long_for_twice_the_points(objectives, times):
+    assert 0 < compared(1000, objectives) < times * compared(500, objectives)
+
+
+@given(
+    st.integers(1, 5).flatmap(lambda width: st.lists(st.tuples(*[st.integers(0, 3)] * width), max_size=40))
+)
+@settings(max_examples=60)
+def test_the_front_of_any_objectives_agrees_with_its_definition(rows):
+    def beats(one, other):
+        return one != other and all(a <= b for a, b in zip(one, other, strict=True))
+
+    expected = [at for at, row in enumerate(rows) if not any(beats(other, row) for other in rows)]
+    goals = ["minimize"] * (len(rows[0]) if rows else 1)
+    assert pareto_front(rows, goals) == expected
 
 
 pairs = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=20)

@@ -20,9 +20,9 @@ def many(count, state=State.PENDING, start=0):
     return [trial(number, state) for number in range(start, start + count)]
 
 
-def view(in_flight=(), ready=(), *, queue=1000, **fields):
+def view(in_flight=(), ready=(), *, queue=1000, pack=1, **fields):
     limits = Limits(**{"concurrent": 8, **fields.pop("limits", {})})
-    rules = Rules(limits, RetryPolicy(3, 3, 10), NOW - 1000, 30, idempotent=False, backend="q", queue=queue)
+    rules = Rules(limits, RetryPolicy(3, 3, 10), NOW - 1000, 30, False, "q", queue=queue, pack=pack)
     usual = {
         "now": NOW,
         "began_at": NOW - 1000,
@@ -88,3 +88,35 @@ def test_a_run_that_was_cancelled_there_is_asked_for_and_then_gone():
     (_, gone), *_ = plan(view([trial(0, State.STOPPING)], sightings=seen)).events
 
     assert (asked.kind, asked.reason, gone.kind) == ("stop_asked", Reason.USER, "gone")
+
+
+# Several trials in one allocation
+
+
+def test_what_is_given_whole_is_given_in_whole_packs_and_the_rest_at_the_end():
+    made = plan(view(many(4, State.RUNNING), many(200), queue=50, pack=4, exhausted=False))
+    last = plan(view(many(4, State.RUNNING), many(3), pack=4))
+
+    assert (len(made.claims), len(last.claims)) == (44, 3)
+
+
+def test_trials_wait_for_room_for_a_whole_pack():
+    ready = many(20, start=100)
+
+    assert plan(view(many(5, State.RUNNING), ready, queue=0, pack=4)).claims == []
+    assert len(plan(view(many(4, State.RUNNING), ready, queue=0, pack=4)).claims) == 4
+
+
+def test_a_pack_is_no_larger_than_what_may_run_at_once():
+    ready = many(20, start=100)
+
+    assert len(plan(view((), ready, queue=0, pack=16)).claims) == 8
+    assert plan(view(many(1, State.RUNNING), ready, queue=0, pack=16)).claims == []
+
+
+def test_a_retry_that_nothing_else_would_join_does_not_wait():
+    assert len(plan(view(many(5, State.RUNNING), many(1, start=100), queue=0, pack=4)).claims) == 1
+
+
+def test_where_nothing_is_in_flight_an_incomplete_pack_does_not_wait_for_more():
+    assert len(plan(view((), many(3), queue=0, pack=4, exhausted=False)).claims) == 3

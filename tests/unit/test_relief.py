@@ -22,7 +22,7 @@ def running(**fields):
 
 
 def submission(relief):
-    backend = SimpleNamespace(capabilities=SimpleNamespace(makes_mlflow_run=False))
+    backend = SimpleNamespace(name="fake", capabilities=SimpleNamespace(makes_mlflow_run=False))
     return Submission(BASE, None, None, backend, None, relief)
 
 

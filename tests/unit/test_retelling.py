@@ -21,7 +21,7 @@ def teller(**fields):
         "tail": lambda _number, trace: ["Traceback", f"ValueError: {trace.handle}"],
         "relief": lambda _number: {},
         "ran_out_of_memory": lambda _number: None,
-        "accelerators": lambda _number: 8,
+        "accelerators": lambda _number, _place: 8,
     }
     return Teller(**{**usual, **fields})
 

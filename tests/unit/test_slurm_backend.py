@@ -1,5 +1,7 @@
 """The Slurm backend with commands that say what the test wants: what it asks, notes, lists and refuses."""
 
+import os
+import pwd
 from pathlib import Path
 from socket import gethostname
 
@@ -47,6 +49,11 @@ def say(commands):
         put(name)
     put("scontrol", CONFIG)
     return put
+
+
+@pytest.fixture
+def user() -> str:
+    return pwd.getpwuid(os.getuid()).pw_name
 
 
 def backend(tmp_path: Path, **settings) -> SlurmBackend:
@@ -121,7 +128,16 @@ def test_nothing_is_said_of_a_root_on_a_network_file_system(say, tmp_path, monke
     assert backend(tmp_path).check(decode(BASE)) == ()
 
 
-def test_the_smallest_of_the_sites_limits_is_the_most_in_the_queue(say, tmp_path):
+def test_the_smallest_of_the_sites_limits_is_the_most_in_the_queue(say, tmp_path, user):
+    say("scontrol", f"{CONFIG}\nClusterName=x UserName={user}(7) ID=2\n    MaxSubmitJobs=50(0) MaxWallPJ=\n")
+
+    can = backend(tmp_path).capabilities
+
+    assert (can.max_batch, can.slots, can.queues_itself) == (50, 50, True)
+    assert backend(tmp_path, queue=7).capabilities.max_batch == 7
+
+
+def test_where_the_controller_keeps_limits_to_itself_the_accounts_tell_them(say, tmp_path):
     say("sacctmgr", "\n70\n50\n")
 
     can = backend(tmp_path).capabilities

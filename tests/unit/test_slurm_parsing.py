@@ -14,6 +14,7 @@ from airflows.backends.slurm.parsing import (
     job_id_of,
     last_words,
     max_submit_of,
+    own_limits_of,
     phase_of,
     ranges,
     refusal_of,
@@ -139,6 +140,13 @@ def test_a_site_without_slurmdbd_has_no_accounts():
 @pytest.mark.parametrize(("text", "limit"), [("\n5\n100\n", 5), ("\n", None), ("", None)])
 def test_the_smallest_submit_limit_counts(text, limit):
     assert max_submit_of(text) == limit
+
+
+def test_the_controller_shows_the_limits_of_ones_own_associations():
+    shown = read("assoc_mgr.txt")
+
+    assert own_limits_of(shown, "root") == [77, None]
+    assert own_limits_of(shown, "roo") == own_limits_of("", "root") == []
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from airflows.backends.base import Phase
-from airflows.backends.slurm.batches import Batches, Element, Entry
+from airflows.backends.slurm.batches import Batches, Element
 from airflows.backends.slurm.commands import Answer
 from airflows.backends.slurm.finding import Finder
 from airflows.backends.slurm.parsing import TaskId
@@ -55,10 +55,9 @@ class Site:
         self.queue = Queue()
         self.clock = ManualClock(START)
         self.batches = Batches(root)
-        self.batches._entries[BATCH] = [
-            Entry(Token(f"d-0a1b2c-000{number}-a0"), root / str(number)) for number in range(4)
-        ]
         self.batches.directory(BATCH).mkdir(parents=True)
+        pairs = [f"d-0a1b2c-000{number}-a0\t{root / str(number)}" for number in range(4)]
+        (self.batches.directory(BATCH) / "tasks").write_text("\n".join(pairs))
         (root / "claims").mkdir()
         self.watcher = Watcher(
             self.queue, self.batches, root / "claims", lambda: accounts, lambda: 300.0, self.clock
@@ -426,7 +425,6 @@ def test_looks_become_rare_where_nothing_changes_and_many_run():
 
 
 def test_a_lost_answer_is_found_by_the_name_and_a_second_array_is_cancelled(site):
-    (site.batches.directory(BATCH) / "tasks").write_text("")
     site.queue.squeue = [
         f"9|0|RUNNING|200|2|N/A|n1|None|{BATCH}",
         f"8|0|PENDING|100|N/A|N/A||None|{BATCH}",

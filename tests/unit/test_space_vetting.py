@@ -6,7 +6,7 @@ import pytest
 
 from airflows import vetting
 from airflows.errors import SpecError
-from airflows.preview import Change, accelerator_hours_max, diff_from_base
+from airflows.preview import Change, accelerator_hours, diff_from_base
 from airflows.sweepfile import sweep_from_mapping
 from airflows.train import decode
 from airflows.vetting import validate_points
@@ -190,22 +190,44 @@ def test_a_difference_names_old_and_new():
 
 
 def test_accelerator_hours_are_those_of_one_attempt_of_each_trial():
-    assert accelerator_hours_max(sweep(space={"parameters.lr": [1, 2, 3]})) == 3 * 8 * 0.5
-    assert accelerator_hours_max(sweep(space={"parameters.lr": [1, 2, 3]}), 2) == 2 * 8 * 0.5
+    assert accelerator_hours(sweep(space={"parameters.lr": [1, 2, 3]})) == 3 * 8 * 0.5
+    assert accelerator_hours(sweep(space={"parameters.lr": [1, 2, 3]}), 2) == 2 * 8 * 0.5
     replicates = {"key": "parameters.seed", "values": [0, 1]}
-    assert accelerator_hours_max(sweep(include=[{}], replicates=replicates)) == 2 * 8 * 0.5
+    assert accelerator_hours(sweep(include=[{}], replicates=replicates)) == 2 * 8 * 0.5
 
 
 def test_accelerator_hours_follow_what_is_swept():
     space = {"compute.num_accelerators": [8, 16], "timeout_minutes": [30, 60], "parameters.lr": [1, 2]}
 
-    assert accelerator_hours_max(sweep(space=space)) == 2 * (8 + 16) * (0.5 + 1)
-    assert accelerator_hours_max(sweep(space=space | MILLION)) == pytest.approx(2e6 * (8 + 16) * 1.5, rel=1)
+    assert accelerator_hours(sweep(space=space)) == 2 * (8 + 16) * (0.5 + 1)
+    assert accelerator_hours(sweep(space=space | MILLION)) == pytest.approx(2e6 * (8 + 16) * 1.5, rel=1)
 
 
 def test_without_a_time_limit_there_is_no_most():
     endless = {key: value for key, value in BASE.items() if key != "timeout_minutes"}
 
-    assert accelerator_hours_max(sweep(base=endless, include=[{}])) is None
-    assert accelerator_hours_max(sweep(base=endless, include=[{"timeout_minutes": 60}])) == 8
-    assert accelerator_hours_max(sweep(base=endless, include=[{"timeout_minutes": 60}, {}])) is None
+    assert accelerator_hours(sweep(base=endless, include=[{}])) is None
+    assert accelerator_hours(sweep(base=endless, include=[{"timeout_minutes": 60}])) == 8
+    assert accelerator_hours(sweep(base=endless, include=[{"timeout_minutes": 60}, {}])) is None
+
+
+def test_a_trial_of_several_nodes_cannot_be_packed():
+    error = refused(space={"compute.num_accelerators": [8, 16]}, pack=4)
+
+    assert "It takes 2 nodes, and pack puts several trials into one." in error.message
+    assert error.field == "pack"
+
+
+def test_a_base_of_several_nodes_cannot_be_packed():
+    base = {**BASE, "compute": {"accelerator_type": "GPU_8xH100", "num_accelerators": 16}}
+
+    error = refused(space={"parameters.lr": [0.1, 0.2]}, base=base, pack=4)
+
+    assert error.message == "pack puts several trials into one node, and a trial of the base takes 2."
+    assert (error.field, error.exit_code) == ("pack", 2)
+
+
+def test_a_packed_trial_costs_its_share():
+    alone, packed = (sweep(space={"parameters.lr": [0.1, 0.2]}, **fields) for fields in ({}, {"pack": 4}))
+
+    assert (accelerator_hours(alone), accelerator_hours(packed)) == (8.0, 2.0)

@@ -271,7 +271,6 @@ def test_tags_are_text():
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"pack": 2}, "pack"),
         ({"backend": {"type": "burst", "first": "slurm", "then": "databricks"}}, "Backend burst"),
     ],
 )

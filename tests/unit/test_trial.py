@@ -50,6 +50,7 @@ NEXT = {
     (State.RUNNING, EventKind.RETRIED): {State.PENDING},
     (State.RUNNING, EventKind.FAILED): {State.FAILED},
     (State.RUNNING, EventKind.STOP_ASKED): {State.STOPPING},
+    (State.STOPPING, EventKind.STARTED): {State.RUNNING},
     (State.STOPPING, EventKind.SUCCEEDED): {State.SUCCEEDED},
     (State.STOPPING, EventKind.GONE): {State.PENDING, State.STOPPED, State.CANCELLED},
     (State.FAILED, EventKind.REOPENED): {State.PENDING},

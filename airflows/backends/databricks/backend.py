@@ -93,6 +93,10 @@ class DatabricksBackend:
         volume = self._settings.volume
         return Path(SCRATCH if volume is None else f"{volume.rstrip('/')}/checkpoints")
 
+    def path_hint(self, path: str) -> str:
+        """Return what to do about a checkpoint directory that runs do not see; empty when they see it."""
+        return payload.volume_hint(path)
+
     def newest_checkpoint(self, directory: str, pattern: str) -> tuple[str, int] | None:
         """Return (path, step) of the newest complete checkpoint in a volume; None elsewhere."""
         return newest_in_volume(self._workspace, directory, pattern)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ _DEFAULT_ENVIRONMENT = "4"
 _ENVIRONMENT_VARIABLE = "DATABRICKS_DL_RUNTIME_IMAGE"
 _ENVIRONMENT_KEY = "default"
 _HEX_CHARS = 16
+_IN_VOLUME = re.compile(r"/Volumes/[^/]+/[^/]+/[^/]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,11 @@ def archive_path(home: str, config: TrainConfig, root_name: str, digest: str) ->
     volume = wanted.remote_volume if wanted is not None else None
     directory = f"{volume.rstrip('/')}/.internal" if volume else f"{home}/.air/repo_snapshots/.internal"
     return f"{directory}/{root_name}_{digest[:_HEX_CHARS]}.tar.gz"
+
+
+def volume_hint(path: str) -> str:
+    """Return what to do about a directory that is in no volume; empty when it is in one."""
+    return "" if _IN_VOLUME.match(path) else "Name one in /Volumes/CATALOG/SCHEMA/VOLUME."
 
 
 def experiment_name(home: str, config: TrainConfig) -> str:

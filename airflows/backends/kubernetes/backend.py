@@ -15,7 +15,7 @@ from airflows.backends.base import Capabilities, Job, Observation, Phase, Reach,
 from airflows.backends.kubernetes import paths, states
 from airflows.backends.kubernetes.checking import Checker
 from airflows.backends.kubernetes.client import Api, as_unavailable, load_lightkube
-from airflows.backends.kubernetes.listing import remote_run
+from airflows.backends.kubernetes.listing import remote_run, story
 from airflows.backends.kubernetes.logs import LogKeeper, LogReader
 from airflows.backends.kubernetes.manifest import (
     BECAUSE,
@@ -30,7 +30,7 @@ from airflows.backends.kubernetes.refusals import ApiError
 from airflows.backends.kubernetes.settings import KubernetesSettings
 from airflows.backends.kubernetes.submitting import Submitter
 from airflows.backends.kubernetes.watching import Watcher
-from airflows.errors import BackendUnavailableError, SubmitError, SubmitUnsentError
+from airflows.errors import BackendUnavailableError, NotFoundError, SubmitError, SubmitUnsentError
 from airflows.ids import Token
 from airflows.train import TrainConfig
 from airflows.trial import Handle
@@ -177,6 +177,10 @@ class KubernetesBackend:
         self._watcher.hurry()
         return [one if isinstance(one, SubmitError) else self._place.handle(one) for one in answers]
 
+    def preview(self, jobs: Sequence[Job]) -> dict[str, str]:
+        """Return the Job of the first of these as file name to text, without its code; nothing is written."""
+        return self._submitter.preview(jobs[0])
+
     def find(self, tokens: Sequence[Token]) -> Mapping[Token, Handle]:
         """Return the handles of the tokens that the namespace has Jobs of."""
         if not tokens:
@@ -281,6 +285,32 @@ class KubernetesBackend:
         return seen is not None and seen.phase is Phase.ENDED
 
     # What else is there
+
+    def describe(self, handle: Handle) -> Mapping[str, Any]:
+        """Return what the cluster knows of a Job.
+
+        Raises:
+            BackendUnavailableError: it did not answer.
+            NotFoundError: the namespace has no such Job.
+        """
+        name, namespace = self._place.job(handle), self._api.namespace
+        try:
+            job = self._api.get(paths.jobs(namespace, name))
+        except ApiError as exc:
+            if not exc.is_missing:
+                raise as_unavailable(exc, namespace) from None
+            message = f"namespace {namespace} has no Job {name}."
+            raise NotFoundError(
+                message, hint="`airflows list --remote` shows those that wait or run."
+            ) from None
+        return story(job, self._pods_now(name))
+
+    def logs_of(
+        self, handle: Handle, *, node: int, follow: bool, lines: int | None, attempt: int | None
+    ) -> Iterator[str]:
+        """Yield the log of one node; a Job is a single attempt, so `attempt` says nothing."""
+        del attempt
+        return self.logs(handle, node=node, follow=follow, lines=lines)
 
     def remote_runs(self) -> Iterator[RemoteRun]:
         """Yield the Jobs of ours in the namespace that wait or run, whatever submitted them.

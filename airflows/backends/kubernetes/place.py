@@ -24,7 +24,7 @@ _HINT = (
 class Place:
     """One namespace of one cluster.
 
-    A handle is `JOB@NAMESPACE/CLUSTER`; inside the backend the Job's name alone is enough.
+    A handle is `JOB@NAMESPACE/CLUSTER`; inside the backend, and for people, the Job's name alone is enough.
 
     Attributes:
         api: which is asked who it is.
@@ -62,7 +62,10 @@ class Place:
         Raises:
             BackendUnavailableError: it is in another namespace or cluster, or this one did not answer.
         """
-        job, _, place = handle.partition("@")
+        job, at, place = handle.partition("@")
+        if not at:
+            # As a person types it, of a Job that nobody here has submitted.
+            return Handle(job)
         namespace, _, cluster = place.partition("/")
         if (namespace, cluster) == (self.api.namespace, self.cluster):
             return Handle(job)

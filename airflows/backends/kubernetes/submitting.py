@@ -30,7 +30,7 @@ from airflows.errors import (
     SubmitUnsentError,
 )
 from airflows.trial import Handle
-from airflows.yamlio import parse
+from airflows.yamlio import dump, parse
 
 _log = logging.getLogger("airflows.kubernetes")
 
@@ -103,6 +103,18 @@ class Submitter:
         return Context(
             self._settings, self._api.namespace, self.version, image, tools_name(), code or Parcel()
         )
+
+    def preview(self, job: Job) -> dict[str, str]:
+        """Return a Job's manifest as file name to text; empty when the cluster or the file does not allow it.
+
+        What is not known before it is submitted is not there: the code, and MLflow's variables.
+        """
+        try:
+            body = job_object(job, self.context(image_of(job, self._settings)))
+        except (UnfitJobError, ApiError, BackendUnavailableError):
+            # Why it would be refused is said elsewhere.
+            return {}
+        return {"job.yaml": dump(body)}
 
     def _context(self, job: Job) -> Context:
         image = image_of(job, self._settings)

@@ -12,16 +12,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from airflows.backends.base import Capabilities, Job, Observation, Phase, Reach
+from airflows.backends.base import Capabilities, Job, Observation, Packing, Phase, Reach
 from airflows.backends.local import claims, environment
-from airflows.backends.local.gpus import GpuPool, Held, find_gpus, lock_file
+from airflows.backends.local.gpus import GpuPool, Held, find_gpus, lock_file, parted
 from airflows.backends.local.logs import follow as follow_lines
 from airflows.backends.local.logs import last_lines
+from airflows.backends.local.memory import memory_of
 from airflows.backends.local.processes import end_all, start_ticks
 from airflows.backends.local.runs import CANCELLED, Run, RunName, here
 from airflows.backends.local.settings import LocalSettings
 from airflows.backends.local.spawn import Spawner
 from airflows.backends.local.watch import Watch
+from airflows.backends.measuring import MemoryUse
 from airflows.errors import (
     BackendUnavailableError,
     SpecError,
@@ -54,6 +56,7 @@ class LocalBackend:
 
     name = "local"
     Settings = LocalSettings
+    remembers_memory = False
 
     def __init__(
         self, settings: LocalSettings, home: Path, *, clock: Callable[[], float] = time.time
@@ -85,6 +88,7 @@ class LocalBackend:
             makes_mlflow_run=False,
             slots=self._settings.slots or len(self._gpus) or len(os.sched_getaffinity(0)),
             shares_host=True,
+            packing=Packing.SLOTS,
         )
 
     @cached_property
@@ -195,9 +199,10 @@ class LocalBackend:
         held: Held | None = None
         try:
             if needed:
-                held = self._pool.take(needed)
+                count, places = parted(needed, job.pack)
+                held = self._pool.take(count, places)
                 if held is None:
-                    return SubmitUnsentError(f"{needed} GPUs are needed, and fewer are free now.")
+                    return SubmitUnsentError(f"{count} GPUs are needed, and fewer are free now.")
             pid = self._spawner.spawn(job, claim, held)
         except (SpecError, ValueError) as exc:
             return SubmitRejectedError(str(exc))
@@ -234,7 +239,16 @@ class LocalBackend:
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Observation]:
         """Observe the runs; whatever outlived its preamble is killed first."""
-        return {handle: self._observe(handle) for handle in handles}
+        # At nearly every look nearly all of them go on.
+        going = self._watch.going()
+        return {
+            handle: (handle in going and self._going(handle)) or self._observe(handle) for handle in handles
+        }
+
+    def _going(self, handle: Handle) -> Observation | None:
+        """Observe a living run, unless it was asked to end."""
+        run = self._runs.get(handle)
+        return None if run is None or run.cancelled_at is not None else run.running()
 
     def _observe(self, handle: Handle) -> Observation:
         run = self._run(handle)
@@ -313,6 +327,10 @@ class LocalBackend:
                 signal.pidfd_send_signal(descriptor, number)
             elif start_ticks(run.name.pid) == run.name.started:
                 os.kill(run.name.pid, number)
+
+    def memory(self, handles: Sequence[Handle]) -> Mapping[Handle, MemoryUse]:
+        """Return what the living processes of runs use."""
+        return {handle: memory_of(RunName.of(handle).launch_dir) for handle in handles}
 
     # Logs
 

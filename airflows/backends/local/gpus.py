@@ -1,7 +1,8 @@
 """GPUs of this machine, handed out one trial at a time, across all drivers that share a root.
 
 A GPU is held by a lock on its byte of one file. The lock belongs to an open descriptor that the preamble
-inherits, so the kernel gives the GPU back when the run has gone, whoever was killed before that.
+inherits, so the kernel gives the GPU back when the run has gone, whoever was killed before that. Trials that
+are packed hold that byte together, and each one of its places besides.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ _ASK_LONGEST_S = 10.0
 # struct flock of 64-bit Linux: type, whence, start, length, pid (which must be 0 here).
 _LOCK = struct.Struct("hhqqi4x")
 _NUMBERED = 4096
+# Behind the bytes of all GPUs, for each of them as many places as may ever be packed.
+_PLACES_FROM = 1 << 34
+_PLACES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +52,12 @@ class GpuPool:
     gpus: tuple[str, ...]
     path: Path
 
-    def take(self, count: int) -> Held | None:
+    def take(self, count: int, places: int = 1) -> Held | None:
         """Take GPUs that nobody holds; None when there are too few of those now.
+
+        Args:
+            count: so many.
+            places: so many runs may hold each of them, if all of them say so.
 
         Raises:
             OSError: the file with the locks cannot be made.
@@ -57,7 +65,7 @@ class GpuPool:
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
         taken: list[str] = []
         for gpu in self.gpus:
-            if len(taken) < count and _lock(descriptor, _byte(gpu)):
+            if len(taken) < count and _take(descriptor, gpu, places):
                 taken.append(gpu)
         if len(taken) == count:
             return Held(tuple(taken), descriptor)
@@ -65,9 +73,35 @@ class GpuPool:
         return None
 
 
-def _lock(descriptor: int, byte: int) -> bool:
+def parted(count: int, pack: int) -> tuple[int, int]:
+    """Return (GPUs of one run, runs on each of them) where so many runs share `count` GPUs.
+
+    Each has GPUs of its own where they can be parted, or shares one; else all of them share all.
+
+    Example:
+        >>> parted(8, 4), parted(1, 8), parted(2, 8), parted(8, 3)
+        ((2, 1), (1, 8), (1, 4), (8, 3))
+    """
+    if count % pack == 0:
+        return count // pack, 1
+    return (1, pack // count) if pack % count == 0 else (count, pack)
+
+
+def _take(descriptor: int, gpu: str, places: int) -> bool:
+    if places == 1:
+        return _lock(descriptor, _byte(gpu))
+    if not _lock(descriptor, _byte(gpu), fcntl.F_RDLCK):
+        return False
+    first = _PLACES_FROM + _byte(gpu) * _PLACES
+    if any(_lock(descriptor, first + place) for place in range(places)):
+        return True
+    _lock(descriptor, _byte(gpu), fcntl.F_UNLCK)
+    return False
+
+
+def _lock(descriptor: int, byte: int, kind: int = fcntl.F_WRLCK) -> bool:
     try:
-        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0))
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _LOCK.pack(kind, os.SEEK_SET, byte, 1, 0))
     except (BlockingIOError, PermissionError):
         return False
     return True

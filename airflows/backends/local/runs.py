@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -91,6 +91,7 @@ class Run:
     name: RunName
     started_at: float | None = None
     cancelled_at: float | None = None
+    _going: Observation | None = None
 
     @property
     def directory(self) -> Path:
@@ -99,8 +100,9 @@ class Run:
 
     def running(self, detail: str = "") -> Observation:
         """Return the observation of a run that goes on."""
-        started = self.started_at
-        return Observation(Phase.RUNNING, detail=detail, started_at=started, host=self.name.host)
+        if self._going is None:
+            self._going = Observation(Phase.RUNNING, started_at=self.started_at, host=self.name.host)
+        return replace(self._going, detail=detail) if detail else self._going
 
     def ended(self, status: int | None, claim: Path) -> Observation:
         """Return the observation of a run that has gone.

@@ -20,7 +20,10 @@ class Watch:
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
+        # Reports each that has ended every time it is asked, all with one call.
+        self._ended = select.epoll()
         self._descriptors: dict[Hashable, int] = {}
+        self._keys: dict[int, Hashable] = {}
         # Where there are no descriptors for processes (Linux before 5.3), or none left: pid and start.
         self._bare: dict[Hashable, tuple[int, int]] = {}
         self._lock = threading.Lock()
@@ -43,7 +46,8 @@ class Watch:
         if descriptor is None:
             return False
         with self._lock:
-            self._descriptors[key] = descriptor
+            self._descriptors[key], self._keys[descriptor] = descriptor, key
+            self._ended.register(descriptor, select.EPOLLIN)
         self._epoll.register(descriptor, select.EPOLLIN | select.EPOLLONESHOT)
         return True
 
@@ -58,6 +62,14 @@ class Watch:
         bare = self._bare.get(key)
         return bare is None or _has_ended(*bare)
 
+    def going(self) -> set[Hashable]:
+        """Return the keys of the processes that have not ended, of those that have descriptors."""
+        with self._lock:
+            if not self._keys:
+                return set()
+            ended = self._ended.poll(0, len(self._keys))
+            return set(self._descriptors) - {self._keys[descriptor] for descriptor, _ in ended}
+
     def descriptor(self, key: Hashable) -> int | None:
         """Return the process's descriptor for signals, where there is one."""
         return self._descriptors.get(key)
@@ -68,6 +80,7 @@ class Watch:
             self._bare.pop(key, None)
             descriptor = self._descriptors.pop(key, None)
             if descriptor is not None:
+                del self._keys[descriptor]
                 os.close(descriptor)
 
     def wait(self, timeout_s: float) -> None:
@@ -92,6 +105,7 @@ class Watch:
         for key in [*self._descriptors, *self._bare]:
             self.drop(key)
         self._epoll.close()
+        self._ended.close()
 
 
 def _has_ended(pid: int, started: int) -> bool:

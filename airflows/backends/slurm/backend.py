@@ -7,21 +7,25 @@ import pwd
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from airflows.backends.base import Capabilities, Job, Observation, Phase, Reach, RemoteRun
+from airflows.backends.base import Capabilities, Job, Observation, Packing, Phase, Reach, RemoteRun
 from airflows.backends.local import environment
 from airflows.backends.local.logs import follow as follow_lines
 from airflows.backends.local.logs import last_lines
+from airflows.backends.measuring import MemoryUse
 from airflows.backends.slurm import parsing
 from airflows.backends.slurm.batches import Batches, Element, batch_name, tasks_text
+from airflows.backends.slurm.cancelling import Canceller
 from airflows.backends.slurm.commands import Answer, Commands
 from airflows.backends.slurm.excluding import keep_from
 from airflows.backends.slurm.finding import Finder
 from airflows.backends.slurm.listing import remote_runs
+from airflows.backends.slurm.memory import memory_of
 from airflows.backends.slurm.parsing import Refusal, Site
+from airflows.backends.slurm.queries import most_submitted
 from airflows.backends.slurm.script import Paths, Shape, directives, script, starts_plain
 from airflows.backends.slurm.settings import SlurmSettings
 from airflows.backends.slurm.submitting import Chunk, Submitter
@@ -36,7 +40,6 @@ from airflows.trial import Handle
 from airflows.yamlio import parse
 
 _COMMANDS = ("sbatch", "squeue", "scancel", "scontrol")
-_MANY_IDS = 200
 _LAG_S = 5.0
 _OVERDUE_S = 10.0
 _MOMENT_S = 10.0
@@ -55,6 +58,7 @@ class SlurmBackend:
 
     name = "slurm"
     Settings = SlurmSettings
+    remembers_memory = True
 
     def __init__(
         self,
@@ -71,7 +75,6 @@ class SlurmBackend:
         self._pause = pause
         self._commands = Commands(settings.patience, os.environ)
         self._batches = Batches(self._root)
-        self._cancelled_at: dict[Handle, float] = {}
         self._configured: tuple[float, Answer] | None = None
         on_disk = (self._commands, self._batches, self._root / "claims")
         self._finder = Finder(*on_disk, lambda: self._site.accounts, clock)
@@ -98,6 +101,8 @@ class SlurmBackend:
             makes_mlflow_run=False,
             slots=self._most_queued,
             shares_host=False,
+            # A step of srun's for each in a pack would have to share what the job has.
+            packing=Packing.NONE if self._settings.container == "pyxis" else Packing.ALLOCATIONS,
         )
 
     @cached_property
@@ -122,15 +127,9 @@ class SlurmBackend:
     @cached_property
     def _most_queued(self) -> int:
         limits = [self._site.max_jobs, self._settings.queue or self._site.max_jobs]
-        if self._site.accounts and not self._commands.missing("sacctmgr"):
+        if self._site.accounts:
             user = pwd.getpwuid(os.getuid()).pw_name
-            try:
-                answer = self._commands.ask(
-                    "sacctmgr", "-nP", "show", "assoc", f"user={user}", "format=maxsubmit"
-                )
-            except BackendUnavailableError:
-                return min(limits)
-            limits.append(parsing.max_submit_of(answer.out) or self._site.max_jobs)
+            limits.append(most_submitted(self._commands, user) or self._site.max_jobs)
         return max(1, min(limits))
 
     def reach(self) -> Reach:
@@ -278,8 +277,7 @@ class SlurmBackend:
 
     def _script(self, chunk: Chunk) -> str:
         paths = self._paths(chunk.name)
-        count = len(chunk.jobs)
-        lines = directives(chunk.name, count, chunk.shape, self._settings, paths, chunk.after)
+        lines = directives(chunk.name, chunk.elements, chunk.shape, self._settings, paths, chunk.after)
         install(paths.tools)
         return script(lines, chunk.shape, self._settings, paths)
 
@@ -293,11 +291,16 @@ class SlurmBackend:
         throttle = jobs[0].throttle if jobs[0].throttle < len(jobs) else 0
         shapes = [Shape.of(job, self._image(job), throttle) for job in jobs]
         shape = shapes[0]
-        same = [job for job, one in zip(jobs, shapes, strict=True) if one == shape][: self._site.max_array]
-        name = batch_name([job.token for job in same])
-        paths = self._paths(name)
-        lines = directives(name, len(same), shape, self._settings, paths)
-        return {"script.sh": script(lines, shape, self._settings, paths), "tasks": tasks_text(same)}
+        most = self._site.max_array * shape.members
+        same = [job for job, one in zip(jobs, shapes, strict=True) if one == shape][:most]
+        chunk = Chunk(same, shape, batch_name([job.token for job in same], shape.members))
+        paths = self._paths(chunk.name)
+        lines = directives(chunk.name, chunk.elements, shape, self._settings, paths)
+        listed = "packs" if shape.pack > 1 else "tasks"
+        return {
+            "script.sh": script(lines, shape, self._settings, paths),
+            listed: tasks_text(same, shape.members),
+        }
 
     def avoid(self, handles: Sequence[Handle], hosts: Sequence[str]) -> None:
         """Ask that runs which wait do not start on these nodes."""
@@ -317,6 +320,10 @@ class SlurmBackend:
         """Return what squeue shows of this user under names of ours."""
         return remote_runs(self._commands, self._batches)
 
+    def memory(self, handles: Sequence[Handle]) -> Mapping[Handle, MemoryUse]:
+        """Return what the accounts have measured of runs that have ended, where they do."""
+        return memory_of(self._commands, handles) if self._site.accounts else {}
+
     def wait(self, timeout_s: float) -> None:
         """Return when one of a few runs has left its exit file, or after `timeout_s` seconds."""
         self._watcher.wait(timeout_s, self._pause)
@@ -328,26 +335,20 @@ class SlurmBackend:
 
         One that should have gone long ago, and is asked again, is ended by Slurm.
         """
-        now = self._clock()
-        patience_s = self._settings.grace + _OVERDUE_S
-        overdue = [h for h in handles if now - self._cancelled_at.setdefault(h, now) > patience_s]
-        asked = [handle for handle in handles if handle not in set(overdue)]
-        self._scancel(asked, "--state=PENDING")
-        # To the batch shell alone: it passes a single SIGTERM on, and leaves an exit file.
-        self._scancel(asked, "--batch", "--signal=USR2")
-        self._scancel(overdue)
+        self._canceller.cancel(handles)
         if handles:
             self._watcher.hurry()
 
-    def _scancel(self, handles: Sequence[Handle], *options: str) -> None:
-        tasks = [Element.of(handle).task for handle in handles]
-        for start in range(0, len(tasks), _MANY_IDS):
-            ids = _compact(tasks[start : start + _MANY_IDS])
-            answer = self._commands.ask("scancel", *options, *ids)
-            # It also fails for what has gone already.
-            if answer.code and "contact" in answer.err:
-                message = f"Slurm does not answer scancel: {parsing.last_words(answer.err)}."
-                raise BackendUnavailableError(message)
+    def withdraw(self, handles: Sequence[Handle]) -> None:
+        """Take those that wait out of the queue; what has started goes on."""
+        self._canceller.withdraw(handles)
+        if handles:
+            self._watcher.hurry()
+
+    @cached_property
+    def _canceller(self) -> Canceller:
+        patience_s = self._settings.grace + _OVERDUE_S
+        return Canceller(self._commands, self._batches, self._root / "claims", patience_s, self._clock)
 
     # Logs
 
@@ -364,15 +365,6 @@ class SlurmBackend:
     def _has_ended(self, handle: Handle) -> bool:
         seen = self.poll([handle]).get(handle)
         return seen is not None and seen.phase is Phase.ENDED
-
-
-def _compact(tasks: Iterable[parsing.TaskId]) -> Iterator[str]:
-    """Yield tasks as scancel takes them, each array once: `4711_[0-2,4]`."""
-    arrays: dict[int, list[int]] = {}
-    for task in tasks:
-        arrays.setdefault(task.array, []).append(task.index)
-    for array, indices in arrays.items():
-        yield f"{array}_[{parsing.ranges(sorted(set(indices)))}]"
 
 
 def _train_yaml(job: Job) -> object:

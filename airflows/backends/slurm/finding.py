@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from airflows.backends.slurm import remains
-from airflows.backends.slurm.batches import Batches, Element
+from airflows.backends.slurm.batches import Batches, Entry
 from airflows.backends.slurm.commands import Commands
-from airflows.backends.slurm.parsing import TaskId
 from airflows.backends.slurm.queries import MANY_IDS, accounts, queue
 from airflows.ids import Token
 from airflows.trial import Handle
@@ -40,20 +39,20 @@ class Finder:
             BackendUnavailableError: squeue did not answer.
         """
         found: dict[Token, Handle] = {}
-        unanswered: dict[str, dict[Token, int]] = {}
-        for batch, indices in self.batches.holding(tokens):
+        unanswered: dict[str, dict[Token, Entry]] = {}
+        for batch, entries in self.batches.holding(tokens):
             job = self.batches.job_of(batch)
             if job is None:
-                unanswered[batch] = indices
+                unanswered[batch] = entries
             else:
-                found |= _handles(batch, job[0], indices)
+                found |= _handles(batch, job[0], entries)
         open_ones = {b: i for b, i in unanswered.items() if any(token not in found for token in i)}
         if open_ones:
             for batch, array in self._arrays_named(list(open_ones)).items():
                 self.batches.accepted(batch, array, self.clock())
                 found = _handles(batch, array, open_ones[batch]) | found
-            for batch, indices in open_ones.items():
-                found = self._started(batch, indices) | found
+            for batch, entries in open_ones.items():
+                found = self._started(batch, entries) | found
         return found
 
     def _arrays_named(self, names: Sequence[str]) -> dict[str, int]:
@@ -73,15 +72,15 @@ class Finder:
                 self.commands.ask("scancel", str(array))
         return {name: min(arrays, key=lambda one: (arrays[one], one)) for name, arrays in listed.items()}
 
-    def _started(self, batch: str, indices: Mapping[Token, int]) -> dict[Token, Handle]:
+    def _started(self, batch: str, entries: Mapping[Token, Entry]) -> dict[Token, Handle]:
         """Return the handles of attempts that started once, should Slurm have forgotten them."""
         made: dict[Token, Handle] = {}
-        for token, index in indices.items():
+        for token, entry in entries.items():
             claim = remains.read_claim(self.claims, token)
             if claim is not None:
-                made[token] = Element(TaskId(claim.task.array, index), batch).to_handle()
+                made[token] = entry.element(claim.task.array, batch).to_handle()
         return made
 
 
-def _handles(batch: str, array: int, indices: Mapping[Token, int]) -> dict[Token, Handle]:
-    return {token: Element(TaskId(array, index), batch).to_handle() for token, index in indices.items()}
+def _handles(batch: str, array: int, entries: Mapping[Token, Entry]) -> dict[Token, Handle]:
+    return {token: entry.element(array, batch).to_handle() for token, entry in entries.items()}

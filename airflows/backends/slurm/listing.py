@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from airflows.backends.base import Phase, RemoteRun
-from airflows.backends.slurm.batches import Batches, Element
+from airflows.backends.slurm.batches import Batches, Element, Entry
 from airflows.backends.slurm.commands import Commands
 from airflows.backends.slurm.parsing import (
     REST,
@@ -15,7 +16,7 @@ from airflows.backends.slurm.parsing import (
     waiting_words,
 )
 from airflows.backends.slurm.queries import queue
-from airflows.backends.slurm.remains import first_host
+from airflows.backends.slurm.remains import first_host, is_last_word, read_exit
 
 _OURS = re.compile(r"[a-z][a-z0-9-]*-[0-9a-f]{6}-b[0-9a-f]{8}")
 """The form of a batch's name, see `batch_name`."""
@@ -30,15 +31,26 @@ def remote_runs(commands: Commands, batches: Batches) -> list[RemoteRun]:
         BackendUnavailableError: squeue did not answer.
     """
     return [
-        _run(task, row, batches)
+        run
         for task, row in queue(commands, "--me").items()
         if task.index != REST and _OURS.fullmatch(row.name)
+        for run in _runs(task, row, batches)
     ]
 
 
-def _run(task: TaskId, row: Row, batches: Batches) -> RemoteRun:
+def _runs(task: TaskId, row: Row, batches: Batches) -> Iterator[RemoteRun]:
+    """Yield what an element runs: of a pack those that have not ended."""
     element = Element(task, row.name)
-    entry, phase = batches.entry(element), phase_of(row.state)
+    entries = batches.row(element)
+    for entry in entries:
+        if entry.slot is None or not is_last_word(read_exit(entry.launch_dir)):
+            yield _run(entry.element(task.array, row.name), row, entry)
+    if not entries:
+        yield _run(element, row, None)
+
+
+def _run(element: Element, row: Row, entry: Entry | None) -> RemoteRun:
+    phase = phase_of(row.state)
     return RemoteRun(
         handle=element.to_handle(),
         name=row.name,

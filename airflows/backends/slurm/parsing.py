@@ -260,6 +260,14 @@ def max_submit_of(text: str) -> int | None:
     return min(limits, default=None)
 
 
+def own_limits_of(text: str, user: str) -> list[int | None]:
+    """Read `scontrol show assoc_mgr`: MaxSubmitJobs of each association of a user, None for no limit."""
+    records = re.split(r"^(?=ClusterName=)", text, flags=re.MULTILINE)
+    own = [record for record in records if f" UserName={user}(" in record.partition("\n")[0]]
+    found = [re.search(r"\bMaxSubmitJobs=(\d*)", record) for record in own]
+    return [int(limit[1]) if limit[1] else None for limit in found if limit is not None]
+
+
 # Answers to sbatch
 
 

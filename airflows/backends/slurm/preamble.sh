@@ -8,6 +8,7 @@
 #   af_limit      seconds after which it is asked to end, 0 for never
 #   af_gpus       accelerators of one node, 0 for none
 #   af_python, af_pattern, af_secrets, af_wrap, af_srun
+#   af_slot       set where pack.sh runs several attempts side by side: then it has set token and launch, too
 #
 # Slurm signals everything in the job when somebody cancels it, when it is preempted or past its limit: then
 # nothing is passed on here, because a second SIGTERM means "at once" to many programs. USR1 (the time limit
@@ -28,8 +29,11 @@ main() {
   trap 'on_signal signalled' TERM
   trap 'on_signal timed_out' USR1
   trap 'on_signal killed' USR2
-  mapfile -t -s "$index" -n 1 line <"$af_batch/tasks"
-  IFS=$'\t' read -r token launch <<<"${line[0]}"
+  self=$BASHPID
+  if [[ ! ${af_slot-} ]]; then
+    mapfile -t -s "$index" -n 1 line <"$af_batch/tasks"
+    IFS=$'\t' read -r token launch <<<"${line[0]}"
+  fi
   [[ $launch && -d $launch ]] || { say "$af_batch cannot be read here: is it on a shared disk?" && exit "$INVALID"; }
   claim
   check
@@ -94,6 +98,7 @@ prepare() {
   export LOCAL_WORLD_SIZE=$((af_gpus ? af_gpus : 1))
   export WORLD_SIZE=$((LOCAL_WORLD_SIZE * nodes))
   if ((nodes > 1)); then master; fi
+  if [[ ${af_slot-} ]]; then share; fi
 }
 
 # The first node by a name that the others can reach.
@@ -126,6 +131,7 @@ start() {
 
 run_node() {
   exec {log}>&-
+  [[ ! ${af_slot-} ]] || exec {af_ended}>&-
   ((!${#odd[@]})) || exec env "${odd[@]}" "${af_wrap[@]}" bash -euo pipefail "$launch/command.sh"
   [[ ${af_wrap+set} ]] || exec "$BASH" -euo pipefail "$launch/command.sh"
   exec "${af_wrap[@]}" bash -euo pipefail "$launch/command.sh"
@@ -145,7 +151,7 @@ run_nodes() {
 watch_limit() {
   exec {log}>&-
   command -p sleep "$af_limit"
-  kill -USR1 "$$"
+  kill -USR1 "$self"
 }
 
 await() {
@@ -156,6 +162,7 @@ await() {
     code=$?
     [[ $is_interrupted ]]
   do :; done
+  if [[ ${af_slot-} ]] && ((code)); then settle; fi
   is_over=1
   if [[ -r $launch/failed ]]; then read -r code failed_node <"$launch/failed"; fi
 }
@@ -197,6 +204,8 @@ stop_timer() {
 finish() {
   is_over=1
   stop_timer
+  # Alone it is Slurm that ends what the command left behind.
+  if [[ ${af_slot-} && $pid ]]; then kill -KILL -- "-$pid"; fi
   local from=${AIRFLOWS_RESUME_FROM-}
   from=${from//\\/\\\\}
   from=${from//\"/\\\"}

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ _NO_MEMORY = 125
 _HOSTS = re.compile(r"([^\[,]+)(?:\[([^\],-]+)[^\]]*\])?([^,\[]*)")
 # Signalled by Slurm but over before it was killed: the grace time of a preemption.
 _SIGNALLED = "signalled"
+_KILLED = 137
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,28 @@ def _text(path: str) -> str:
     # Read for every run that ends, and no more than one call: path objects take longer than the disk.
     with open(path, "rb") as file:  # noqa: PTH123
         return file.read().decode("utf-8", "replace")
+
+
+def is_last_word(left: dict[str, Any]) -> bool:
+    """Whether the exit file of one in a pack says all, and Slurm's word is about the others."""
+    return bool(left) and left.get("word") != _SIGNALLED
+
+
+def row_of_member(row: Row, left: dict[str, Any], *, started: bool) -> Row | None:
+    """Return what Slurm says of an element as far as it concerns one of its pack; None for nothing.
+
+    Args:
+        row: of the element.
+        left: the exit file of the one, empty for none.
+        started: there is a claim of it.
+    """
+    is_out_of_memory = row.state == "OUT_OF_MEMORY" and left.get("exit_code") == _KILLED
+    if is_last_word(left) and not is_out_of_memory:
+        return None
+    if left or row.state in TELLING or row.exit_code in {None, 0} or not started:
+        return row
+    # The exit status is 1 where any of them failed: it tells nothing of this one.
+    return replace(row, exit_code=None, signal=0)
 
 
 def is_clean(left: dict[str, Any]) -> bool:

@@ -29,8 +29,9 @@ class Shape:
         timeout_s: limit of an attempt, None for none.
         pattern: glob of what counts as a checkpoint.
         image: container image, empty for none.
-        throttle: most of its tasks that run at once, 0 for no limit.
+        throttle: most of the jobs that run at once, 0 for no limit.
         avoid: nodes that it should not run on.
+        pack: so many jobs may share what one would have; 1 for jobs that are elements by themselves.
     """
 
     nodes: int
@@ -41,6 +42,12 @@ class Shape:
     image: str = ""
     throttle: int = 0
     avoid: tuple[str, ...] = ()
+    pack: int = 1
+
+    @property
+    def members(self) -> int:
+        """How many jobs are one element: no more than may run at once."""
+        return min(self.pack, self.throttle or self.pack)
 
     @classmethod
     def of(cls, job: Job, image: str = "", throttle: int = 0) -> Shape:
@@ -54,6 +61,7 @@ class Shape:
             image,
             throttle,
             job.avoid,
+            job.pack,
         )
 
 
@@ -100,7 +108,8 @@ def directives(
         after: array that must have ended before this one starts.
     """
     place = settings.place(shape.accelerator_type)
-    throttle = f"%{shape.throttle}" if 0 < shape.throttle < count else ""
+    at_once = shape.throttle // shape.members
+    throttle = f"%{at_once}" if 0 < at_once < count else ""
     lines = [f"--job-name={name}", f"--comment={name}", f"--array={_indices(count)}{throttle}"]
     lines += [f"--nodes={shape.nodes}", "--ntasks-per-node=1"]
     lines += _resources(place, shape)
@@ -209,13 +218,16 @@ def script(lines: Sequence[str], shape: Shape, settings: SlurmSettings, paths: P
         "af_pattern": shape.pattern,
         "af_secrets": str(paths.secrets),
     }
+    if shape.pack > 1:
+        values["af_pack"] = str(shape.pack)
     body = ["#!/bin/bash", *(f"#SBATCH {line}" for line in lines), ""]
     body += ["export -n LC_ALL"] if starts_plain(settings) else []
     body += settings.setup
     body += [f"{name}={shlex.quote(value)}" for name, value in values.items()]
     body += _container(shape, settings, paths)
     # Where the root is not there, this is all that the job can say.
-    body += [f'source "$af_tools/preamble.sh" || exit {OwnExit.INVALID}', ""]
+    what = "pack.sh" if shape.pack > 1 else "preamble.sh"
+    body += [f'source "$af_tools/{what}" || exit {OwnExit.INVALID}', ""]
     return "\n".join(body)
 
 

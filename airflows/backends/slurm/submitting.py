@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from airflows.backends.base import Job
-from airflows.backends.slurm.batches import Batches, Element, batch_name
+from airflows.backends.slurm.batches import Batches, batch_name
 from airflows.backends.slurm.commands import Commands
-from airflows.backends.slurm.parsing import Refusal, TaskId, job_id_of, last_words, refusal_of
+from airflows.backends.slurm.parsing import Refusal, job_id_of, last_words, refusal_of
 from airflows.backends.slurm.script import Shape, environment_text
 from airflows.errors import (
     AirflowsError,
@@ -31,7 +31,7 @@ class Chunk:
     """Jobs that are one array.
 
     Attributes:
-        jobs: at least one; the place of each is its index.
+        jobs: at least one; so many as the shape says are one element.
         shape: what they have in common.
         name: of the job, in every outside system.
         after: array that must have ended before.
@@ -41,6 +41,11 @@ class Chunk:
     shape: Shape
     name: str
     after: int | None = None
+
+    @property
+    def elements(self) -> int:
+        """How many tasks the array has."""
+        return -(-len(self.jobs) // self.shape.members)
 
 
 @dataclass(slots=True)
@@ -108,15 +113,16 @@ class Submitter:
 
         What does not fit into the queue is offered in halves, until a single job is refused.
         """
-        start, size = 0, min(self.most, len(jobs))
+        members = shape.members
+        start, size = 0, min(self.most * members, len(jobs))
         while start < len(jobs):
             part = jobs[start : start + size]
-            chunk = Chunk(part, shape, batch_name([job.token for job in part]), after)
+            chunk = Chunk(part, shape, batch_name([job.token for job in part], members), after)
             array, refusal, words = self._sbatch(chunk)
             rest = jobs[start:]
             if array is not None:
-                for index, job in enumerate(part):
-                    answers[job.token] = Element(TaskId(array, index), chunk.name).to_handle()
+                for entry in self.batches.entries(chunk.name):
+                    answers[entry.token] = entry.element(array, chunk.name).to_handle()
                 start += len(part)
                 # A throttle holds for one array alone: the next one waits for its end.
                 after = array if shape.throttle else None
@@ -130,18 +136,19 @@ class Submitter:
             elif refusal is Refusal.REJECTED:
                 answers |= {job.token: SubmitRejectedError(words) for job in rest}
                 return after, ""
-            elif len(part) == 1:
+            elif len(part) <= members:
                 answers |= {job.token: SubmitUnsentError(words) for job in rest}
                 return after, ""
             else:
-                size = len(part) // 2
+                size = max(members, len(part) // 2 // members * members)
         return after, ""
 
     def _sbatch(self, chunk: Chunk) -> tuple[int | None, Refusal, str]:
         """Submit one array; return its id, or None with what that means."""
         directory = self.batches.directory(chunk.name)
         try:
-            script = self.batches.write(chunk.name, chunk.jobs, self.script_of(chunk))
+            members = chunk.shape.members if chunk.shape.pack > 1 else None
+            script = self.batches.write(chunk.name, chunk.jobs, self.script_of(chunk), members)
         except (OSError, AirflowsError) as exc:
             return None, Refusal.FULL, f"{directory} cannot be written: {exc}."
         try:

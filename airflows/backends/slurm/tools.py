@@ -19,6 +19,7 @@ def _contents() -> Mapping[str, bytes]:
     return {
         "preamble.sh": (_HERE / "preamble.sh").read_bytes(),
         "node.sh": (_HERE / "node.sh").read_bytes(),
+        "pack.sh": (_HERE / "pack.sh").read_bytes(),
         "checkpoints.py": Path(checkpoints.__file__).read_bytes(),
     }
 

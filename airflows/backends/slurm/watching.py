@@ -164,11 +164,19 @@ class Watcher:
         if phase is Phase.ENDED:
             return self._ended(handle, element, row, now)
         self._missing_since.pop(handle, None)
+        if element.slot is not None and (over := self._over_in_pack(element)) is not None:
+            return over
         if phase is Phase.QUEUED:
             return Observation(phase, detail=waiting_words(row))
         detail = "" if row.state == "RUNNING" else f"Slurm says {row.state}"
         host = remains.first_host(row.nodes)
         return Observation(phase, started_at=row.started, host=host, detail=detail)
+
+    def _over_in_pack(self, element: Element) -> Observation | None:
+        """Observe one in a pack that has left its exit file while others go on; None for those."""
+        entry = self.batches.entry(element)
+        left = remains.read_exit(entry.launch_dir) if entry else {}
+        return remains.ended(None, left, None) if remains.is_last_word(left) else None
 
     def _ended(self, handle: Handle, element: Element, row: Row, now: float) -> Observation:
         """Observe a run that Slurm says is over, once its exit file had time to become visible."""
@@ -178,9 +186,11 @@ class Watcher:
             return remains.ended(row, left, None)
         claim = remains.read_claim(self.claims, entry.token) if entry else None
         is_late = now - self._missing_since.setdefault(handle, now) >= FILES_LATE_S
+        is_packed = element.slot is not None
+        if not left and not is_late and (is_packed or row.state not in TELLING):
+            # One in a pack may have ended long before its element did.
+            return Observation(Phase.UNKNOWN, detail="it has ended; its exit file is not visible yet")
         if not left and row.state not in TELLING:
-            if not is_late:
-                return Observation(Phase.UNKNOWN, detail="it has ended; its exit file is not visible yet")
             row = self._with_exit_code(element.task, element.batch, row)
             if entry is not None and remains.is_blind(row, left, claim):
                 others = self.has_started(element.batch)
@@ -189,7 +199,8 @@ class Watcher:
             # A second copy that left at once: from now on the first one is watched.
             (self.batches.directory(element.batch) / "twice").touch()
             return Observation(Phase.UNKNOWN, detail=f"it is a copy of {claim.task}")
-        return remains.ended(row, left, claim)
+        own = remains.row_of_member(row, left, started=claim is not None) if is_packed else row
+        return remains.ended(own, left, claim)
 
     def _unlisted(
         self,
