@@ -154,7 +154,7 @@ def run(
         new: start another sweep of the same definition.
         instance: names one sweep of the definition, such as a scheduled time.
         plan: hash of a plan or path of a plan.json: only if the sweep is just what that says, it is run.
-        observer: is told what happens.
+        observer: is told what happens; without one a notebook shows progress.
         home: in place of `$AIRFLOWS_HOME`.
 
     Raises:
@@ -258,7 +258,7 @@ def resume(
         trials: new value of `search.trials`.
         replicates: so many more of the winner's point and of those that may be as good, as `--replicates`.
         sets: `KEY=VALUE` changes of what may change, as `--set`.
-        observer: is told what happens.
+        observer: is told what happens; without one a notebook shows progress.
         home: in place of `$AIRFLOWS_HOME`.
 
     Raises:

@@ -9,7 +9,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflows.engine.observers import Observer, Snapshot
 from airflows.engine.onlooker import Onlooker
+from airflows.errors import AirflowsError
 from airflows.ledger import SweepRow, open_ledger
 from airflows.report.live import Scene
 from airflows.report.notebook import scene_html, scene_lines
@@ -41,7 +42,7 @@ def is_notebook() -> bool:
 
 @dataclass(slots=True)
 class NotebookProgress:
-    """An observer that shows a sweep in the cell that drives it.
+    """An observer that shows a sweep in the cell that drives it; a look that fails changes nothing.
 
     Attributes:
         show: takes an HTML and a plain picture, and whether it is the first.
@@ -67,7 +68,8 @@ class NotebookProgress:
     def on_tick(self, snapshot: Snapshot) -> None:
         """Look again when that is due."""
         if self._onlooker is not None and self.clock() >= self._due:
-            self._draw(self._onlooker.look(snapshot.note))
+            with suppress(AirflowsError):
+                self._draw(self._onlooker.look(snapshot.note))
             self._due = self.clock() + _EVERY_S
 
     def close(self) -> None:
@@ -77,6 +79,7 @@ class NotebookProgress:
         self._onlooker.close()
         row, spec, home = self._sweep
         with (
+            suppress(AirflowsError),
             closing(open_ledger(home, create=False)) as ledger,
             closing(Onlooker(ledger, row, spec, home)) as onlooker,
         ):

@@ -45,9 +45,9 @@ def plan(view: View) -> Plan:
     _give_up(view, made)
     _take_back(view, made)
     rooms = Rooms(view, made) if view.rules.places else None
+    _place(view, made, rooms)
     if rooms is not None:
         move_on(view, made, rooms)
-    _place(view, made, rooms)
     made.done = _is_done(view, made)
     return made
 

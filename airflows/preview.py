@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflows.axes import Axis, Overrides
 from airflows.domains import Domain, Interval, Listed
 from airflows.ids import canonical_json
 from airflows.keys import MISSING, effective, get_key, split_key
-from airflows.sweepfile import LoadedSweep
+
+if TYPE_CHECKING:
+    from airflows.sweepfile import LoadedSweep
 
 _LOOKED_AT = 10_000
 

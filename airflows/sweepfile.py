@@ -15,7 +15,6 @@ from airflows.basefile import read_base
 from airflows.errors import SpecError
 from airflows.ids import digest
 from airflows.keynames import KeyNames
-from airflows.notyet import refuse_not_yet
 from airflows.place import Place
 from airflows.space import Choice, Expansion
 from airflows.spacefile import read_space
@@ -158,7 +157,6 @@ def _load(
     spec = checked_spec(read, place)
     _check_parts(spec, place)
     check_stop(spec, place)
-    refuse_not_yet(spec, place)
     base = read_base(spec, place, directory, overrides)
     _check_pack(spec, base.file.config, place)
     names = KeyNames(base.file.tree, strict=spec.strict)

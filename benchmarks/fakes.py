@@ -1,14 +1,15 @@
-"""How the work grows with a sweep on each backend: seconds and requests a trial, for a number and twice as many.
+"""How the work grows with a sweep on each backend: what a trial takes, and what it takes of twice as many.
 
-The clusters are the fakes of `airflows.testing`, whose clocks move instead of anybody waiting: one in memory,
-a Kubernetes API server and a Databricks workspace over HTTP. What a trial takes there is mostly the fake's own
-time; what counts is that it takes no more when there are twice as many.
+The clusters are the fakes of `airflows.testing`, whose clocks move instead of anybody waiting: one in
+memory, a Kubernetes API server and a Databricks workspace over HTTP. What a trial takes there is mostly the
+fake's own time; what counts is that it takes no more when there are twice as many.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -82,12 +83,13 @@ def kubernetes(home: Path, trials: int) -> Iterator[Place]:
         backend = KubernetesBackend(
             settings, home / "root", clock=clock, pause=lambda seconds: moved(max(seconds, 0.5))
         )
-        yield Place(backend, open_tracker("none", home), clock, lambda: len(cluster.requests))
+        yield Place(backend, open_tracker("none", home), clock, cluster.recorder.counts.total)
 
 
 @contextmanager
 def databricks(home: Path, trials: int) -> Iterator[Place]:
     """Make a Databricks workspace."""
+    del trials
     with FakeWorkspace(default={"queue_s": 2.0, "run_s": 20.0, "metrics": {"loss": [1.0]}}) as workspace:
         os.environ.update(workspace.environment)
         clock = workspace.clock.now
@@ -98,7 +100,7 @@ def databricks(home: Path, trials: int) -> Iterator[Place]:
             pause=lambda seconds: workspace.advance(max(seconds, 0.5)),
         )
         tracker = open_tracker("databricks", home, clock=clock, is_service=True)
-        yield Place(backend, tracker, clock, lambda: sum(workspace.calls.values()))
+        yield Place(backend, tracker, clock, workspace.recorder.counts.total)
 
 
 PLACES: Mapping[str, Any] = {"simulated": simulated, "kubernetes": kubernetes, "databricks": databricks}
@@ -116,15 +118,15 @@ def drive(name: str, trials: int, home: Path) -> tuple[float, float, float]:
     with PLACES[name](home, trials) as place:
         ledger = Ledger(connect(sqlite_url(home / "ledger.db")))
         site = Site(home, sweep_from_mapping(mapping, directory=home), ledger, place.backend, place.tracker)
-        began = time.perf_counter()
+        began = time.process_time()
         row = begin(site, now=place.clock(), code=site.prepare_code()).row
         row = Drive(site, Silent(), clock=place.clock).run(row.id)
-        driven = time.perf_counter()
+        driven = time.process_time()
         counts = gather(ledger, row).counts
-        ranked = time.perf_counter() - driven
+        ranked = time.process_time() - driven
         ledger.close()
         if counts != {State.SUCCEEDED: trials}:
-            raise SystemExit(f"{name}: {dict(counts)} {row.message}")
+            sys.exit(f"{name}: {dict(counts)} {row.message}")
         return (driven - began) / trials * 1000, place.requests() / trials, ranked
 
 
@@ -134,7 +136,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=1000, help="of the larger sweep")
     parser.add_argument("--only", choices=list(PLACES))
     options = parser.parse_args()
-    print(f"{'backend':14}{'trials':>8}{'ms a trial':>12}{'requests':>10}{'ranked in, s':>14}")
+    print(f"{'backend':14}{'trials':>8}{'CPU, ms':>12}{'requests':>10}{'ranked in, s':>14}")
     with scratch() as directory:
         for name in [options.only] if options.only else PLACES:
             for trials in (options.trials // 2, options.trials):

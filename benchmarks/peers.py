@@ -225,14 +225,14 @@ def swept_on_slurm(cluster: Cluster) -> Callable[[int, Path], Started]:
 
 def local_ways(trials: int, python: Path, lacking: Mapping[str, str]) -> list[Way]:
     """Return the ways to run on this machine; bare first."""
-    few = max(20, trials // 25)
+    few = max(10, trials // 25)
     ways = [
         Way(f"xargs -P{SLOTS}", trials, plain("xargs", f"-P{SLOTS}", "-n1", "true")),
         Way(f"GNU parallel -j{SLOTS}", trials, plain("parallel", f"-j{SLOTS}", "true")),
         Way("airflows without MLflow", trials, swept("without MLflow")),
         Way("airflows with MLflow", trials, swept("with MLflow")),
         Way("Optuna with subprocess", trials, program(python, "optuna_subprocess")),
-        Way("Hydra joblib", trials, program(python, "hydra_joblib", *_HYDRA)),
+        Way("Hydra joblib", few, program(python, "hydra_joblib", *_HYDRA)),
         Way("submitit, local", few, program(python, "submitit_jobs", EXECUTOR="local")),
         Way("Ray Tune", few, program(python, "ray_tune", RAY_TMPDIR="/tmp")),  # noqa: S108 - sockets have short paths
     ]
@@ -248,11 +248,12 @@ _HYDRA = ("-m", "hydra/launcher=joblib", f"hydra.launcher.n_jobs={SLOTS}", "numb
 
 def slurm_ways(trials: int, cluster: Cluster, python: Path, lacking: Mapping[str, str]) -> list[Way]:
     """Return the ways to run on Slurm; bare first."""
+    few = max(10, trials // 25)
     submitit = program(python, "submitit_jobs", EXECUTOR="slurm", SLURM_CONF=cluster.conf)
     return [
         Way("sbatch --array", trials, array(cluster), on_slurm=True),
         Way("airflows on Slurm", trials, swept_on_slurm(cluster), on_slurm=True),
-        Way("submitit, Slurm", trials // 2, submitit, on_slurm=True, why_not=lacking.get("submitit", "")),
+        Way("submitit, Slurm", few, submitit, on_slurm=True, why_not=lacking.get("submitit", "")),
     ]
 
 
@@ -339,6 +340,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=500)
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help="ways whose name contains it, and the bare ones"
+    )
     parser.add_argument("--environment", type=Path, help="keep the peers' environment here for the next time")
     parser.add_argument("--to", type=Path, help="write the table here too")
     options = parser.parse_args()
@@ -348,6 +352,7 @@ def main() -> None:
         ways = local_ways(options.trials, python, lacking)
         if cluster is not None:
             ways += slurm_ways(options.trials, cluster, python, lacking)
+        ways = [way for way in ways if options.only in way.name or way in _bare(ways)]
         run_all(ways, options.repeat, directory)
         text = "\n".join(lines(ways, options.repeat))
     if cluster is None:

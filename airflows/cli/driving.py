@@ -62,6 +62,7 @@ def drive(session: Session, home: Path, work: Work, *, detached: bool = False, s
     if follower is not None:
         reporter.gauge, reporter.on_attempt = Quiet(session), follower.follow
     with Interrupts(session) as interrupts:
+        interrupts.remark = reporter.remark
 
         def on_begun(begun: Begun, driving: Drive) -> None:
             interrupts.drive, reporter.site = driving, driving.site

@@ -31,6 +31,8 @@ class Interrupts:
     Attributes:
         drive: what is paused; while there is none, a signal is a KeyboardInterrupt.
         happened: a signal came.
+        remark: says something where a view is drawn, which other output would tear; whether it could. It is
+            called by a signal handler, so it takes no locks.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class Interrupts:
     ) -> None:
         self.drive: Pausable | None = None
         self.happened = False
+        self.remark: Callable[[str], bool] = lambda _text: False
         self._session = session
         self._clock = clock
         self._leave = leave
@@ -76,7 +79,9 @@ class Interrupts:
             raise KeyboardInterrupt
         else:
             self.drive.pause()
-            self._say("\nLetting go of the sweep… (Ctrl-C again leaves at once)\n")
+            text = "Letting go of the sweep… (Ctrl-C again leaves at once)"
+            if not self.remark(text):
+                self._say(f"\n{text}\n")
 
     def _say(self, text: str) -> None:
         # A handler may run in the middle of a write, so it must not use the same buffers.
@@ -93,7 +98,7 @@ def interrupted_once() -> Iterator[None]:
 
     So what was done to the terminal is undone, whichever signal comes, and however impatiently.
     """
-    before: dict[int, object] = {}
+    before: dict[signal.Signals, object] = {}
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         for number in before:

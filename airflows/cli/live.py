@@ -6,6 +6,7 @@ import contextlib
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TextIO
@@ -58,6 +59,7 @@ class LiveDisplay:
         )
         self._scene: Scene | None = None
         self._drawn: Sequence[Text] = ()
+        self._remarks: deque[str] = deque()
         self._news = threading.Event()
         self._over = threading.Event()
         self._live.start()
@@ -74,12 +76,17 @@ class LiveDisplay:
         for line in lines:
             self._console.print(Text.from_ansi(line), soft_wrap=True)
 
+    def remark(self, text: str) -> None:
+        """Print a line above when next drawing; takes no lock, so that a signal handler may call it."""
+        self._remarks.append(text)
+
     def close(self) -> None:
         """Leave the terminal as it was found; where nothing else was on it, the last picture stays."""
         self._over.set()
         self._news.set()
         self._thread.join(_PATIENCE_S)
         with contextlib.suppress(OSError, ValueError):
+            self._say_remarks()
             self._live.stop()
             if self._alone and self._scene is not None:
                 size = self._measure()
@@ -90,7 +97,7 @@ class LiveDisplay:
         drawn_at = 0.0
         while not self._over.is_set():
             self._news.wait(DRAWN_EVERY_S)
-            is_due = self._news.is_set() or time.monotonic() - drawn_at >= _TICK_S
+            is_due = self._news.is_set() or self._remarks or time.monotonic() - drawn_at >= _TICK_S
             if (is_due or self._measure() != self._size) and not self._over.is_set():
                 self._news.clear()
                 # The terminal may be gone, as when a connection breaks.
@@ -99,7 +106,12 @@ class LiveDisplay:
                 drawn_at = time.monotonic()
                 self._over.wait(DRAWN_EVERY_S)
 
+    def _say_remarks(self) -> None:
+        while self._remarks:
+            self.note(self._remarks.popleft())
+
     def _draw(self) -> None:
+        self._say_remarks()
         scene = self._scene
         if scene is None:
             return

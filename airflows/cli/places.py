@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflows.cli.table import number_text, table
 from airflows.cli.terminal import Style
 from airflows.home import home_directory
+from airflows.preview import Hours, hours_at_most
 from airflows.report.places import spent_by_place
 from airflows.times import human_duration
 
@@ -62,3 +63,26 @@ def places_lines(places: Sequence[Mapping[str, Any]] | None, style: Style) -> li
         for one in places
     ]
     return ["", *table(header, rows, style, right=frozenset(header[1:]))]
+
+
+def hours_of_dearest(settings: Mapping[str, Any]) -> Hours:
+    """Return what tells the accelerator-hours of an attempt at most, in the dearest of several places."""
+    if settings["type"] != _SEVERAL:
+        return hours_at_most
+    from pydantic import ValidationError  # noqa: PLC0415
+
+    from airflows.backends.burst import BurstSettings  # noqa: PLC0415
+
+    try:
+        places = BurstSettings.model_validate(settings).in_order
+    except ValidationError:
+        # What is wrong with them is told where the backend is opened.
+        return hours_at_most
+    computes = [place.compute.model_dump(exclude_none=True) for _, place in places]
+
+    def hours(tree: Mapping[str, Any]) -> float | None:
+        each = [hours_at_most({**tree, "compute": {**tree["compute"], **own}}) for own in computes]
+        known = [one for one in each if one is not None]
+        return max(known) if len(known) == len(each) else None
+
+    return hours

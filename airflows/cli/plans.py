@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from airflows.addresses import HIDDEN
 from airflows.cli import options
 from airflows.cli.failure import UsageError
 from airflows.cli.table import number_text
 from airflows.cli.terminal import Session, Style
+from airflows.documents import without_passwords
 
 if TYPE_CHECKING:
     from airflows.engine.planned import Planned, Wanted
@@ -43,8 +45,8 @@ def plan(
     loaded = load_sweep(file, sets=changes, overrides=override or (), backend=backend)
     made_of = {
         "file": str(file.absolute()),
-        "override": list(override or ()),
-        "set": changes,
+        "override": without_passwords(list(override or ())),
+        "set": without_passwords(changes),
         "backend": backend,
     }
     made = make_plan(loaded, home=options.home(), new=new, made_of=made_of)
@@ -157,6 +159,9 @@ def planned_sweep(
     if not made_of.get("file"):
         message = f"--plan {text}: no plan.json here tells which sweep.yaml it is of."
         raise UsageError(message, hint=f"Name it: airflows sweep sweep.yaml --plan {text}")
+    if any(HIDDEN in word for name in ("override", "set") for word in made_of.get(name, ())):
+        message = f"--plan {text}: the plan was made with a password among its options, which is kept nowhere."
+        raise UsageError(message, hint=f"Give them again: airflows sweep {made_of['file']} --plan {text} ...")
     path = Path(made_of["file"])
     loaded = load_sweep(
         path,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflows import ids
 from airflows.backends.base import Packing
 from airflows.backends.sharing import require_packing
+from airflows.cli.places import hours_of_dearest
 from airflows.cli.table import number_text, one_line, short_keys, value_text
 from airflows.cli.terminal import Session, Style
 from airflows.documents import Document, without_passwords
@@ -56,7 +57,7 @@ def cost_of(sweep: LoadedSweep) -> Cost:
     if retries is None:
         retries = sweep.base.config.max_retries
     attempts = 1 + (_DEFAULT_RETRIES if retries is None else retries)
-    once = accelerator_hours(sweep, points)
+    once = accelerator_hours(sweep, points, hours_of_dearest(sweep.spec.backend))
     caps = [cap for cap in (once and once * attempts, sweep.spec.limits.accelerator_hours) if cap is not None]
     trials = None if points is None else points * len(replicates(sweep))
     return Cost(trials, attempts, once, min(caps, default=None))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -21,9 +22,11 @@ if TYPE_CHECKING:
     from airflows.engine.observers import Snapshot
     from airflows.engine.site import Site
     from airflows.ledger import Change
+    from airflows.report.live import Scene
 
 PLAIN_EVERY_S = 10.0
 LOOK_EVERY_S = 0.5
+_SPARED = 19
 _WHOLE_FAILURES = 3
 _SHORT_FAILURES = 10
 _TAIL_LINES = 12
@@ -92,33 +95,75 @@ class Quiet:
         """Do nothing."""
 
 
+class Looks(Protocol):
+    """What looks at a sweep."""
+
+    def look(self, note: str = "") -> Scene:
+        """Return what is to be seen of it."""
+
+    def close(self) -> None:
+        """Look no more."""
+
+
+class Display(Protocol):
+    """What shows a scene."""
+
+    def show(self, scene: Scene) -> None:
+        """Draw this soon."""
+
+    def note(self, *lines: str) -> None:
+        """Print lines above."""
+
+    def remark(self, text: str) -> None:
+        """Print a line above soon, without a lock."""
+
+    def close(self) -> None:
+        """Leave the terminal as it was found."""
+
+
+@dataclass(slots=True)
 class LiveGauge:
-    """The live view below what is printed; looks seldom, since the driver has more to do."""
+    """The live view below what is printed. A look takes the driver's time, and at most a twentieth of it.
 
-    def __init__(self, session: Session, sweep: str, site: Site) -> None:
-        from airflows.cli.live import LiveDisplay  # noqa: PLC0415 - only a terminal needs it
-        from airflows.engine.onlooker import Onlooker  # noqa: PLC0415
+    Attributes:
+        onlooker: looks.
+        display: draws.
+        clock: seconds that only go forward.
+    """
 
-        row = site.ledger.sweep(sweep)
-        self._onlooker = Onlooker(site.ledger, row, site.spec, site.home, drives=True)
-        self._display = LiveDisplay(sys.stderr, color=session.note_style.color, alone=False)
-        self._due = float("-inf")
+    onlooker: Looks
+    display: Display
+    clock: Callable[[], float] = time.monotonic
+    _due: float = float("-inf")
 
     def show(self, snapshot: Snapshot, words: str, left: str) -> None:  # noqa: ARG002 - it has more to say
-        """Look again when that is due."""
-        now = time.monotonic()
-        if now >= self._due:
-            self._display.show(self._onlooker.look(one_line(snapshot.note)))
-            self._due = time.monotonic() + LOOK_EVERY_S
+        """Look again when that is due; without an answer the last picture stays."""
+        began = self.clock()
+        if began < self._due:
+            return
+        with contextlib.suppress(AirflowsError):
+            self.display.show(self.onlooker.look(one_line(snapshot.note)))
+        now = self.clock()
+        self._due = now + max(LOOK_EVERY_S, _SPARED * (now - began))
 
     def note(self, *lines: str) -> None:
         """Print lines above the view."""
-        self._display.note(*lines)
+        self.display.note(*lines)
 
     def close(self) -> None:
         """Remove the view."""
-        self._onlooker.close()
-        self._display.close()
+        self.onlooker.close()
+        self.display.close()
+
+
+def live_gauge(session: Session, sweep: str, site: Site) -> LiveGauge:
+    """Return the live view of a sweep on stderr."""
+    from airflows.cli.live import LiveDisplay  # noqa: PLC0415 - only a terminal needs it
+    from airflows.engine.onlooker import Onlooker  # noqa: PLC0415
+
+    row = site.ledger.sweep(sweep)
+    onlooker = Onlooker(site.ledger, row, site.spec, site.home, drives=True)
+    return LiveGauge(onlooker, LiveDisplay(sys.stderr, color=session.note_style.color, alone=False))
 
 
 def _ended(snapshot: Snapshot) -> int:
@@ -219,6 +264,14 @@ class Reporter:
         else:
             self.gauge.note(*lines)
 
+    def remark(self, text: str) -> bool:
+        """Print a line above the view soon, for a signal handler; False where no view is drawn."""
+        gauge = self.gauge
+        if not isinstance(gauge, LiveGauge):
+            return False
+        gauge.display.remark(text)
+        return True
+
     def close(self) -> None:
         """Leave the terminal as it was found."""
         if self.gauge is not None:
@@ -228,7 +281,7 @@ class Reporter:
     def _open(self, sweep: str) -> Gauge:
         if self.gauge is None:
             if self.session.shows_progress and self.site is not None:
-                self.gauge = LiveGauge(self.session, sweep, self.site)
+                self.gauge = live_gauge(self.session, sweep, self.site)
             else:
                 self.gauge = PlainLines(self.session)
         return self.gauge

@@ -67,11 +67,9 @@ def rehearse(
     session.note(*(f"note: {notice}" for notice in loaded.notices))
     keys = frozenset(excused or ())
     request = Request(steps, _seconds(timeout), branches, full_steps, require_checkpoint, keys)
-    done = play(session, loaded, options.home(), request)
-    if done is None:
-        return INTERRUPTED
+    done, status = play(session, loaded, options.home(), request)
     session.answer(document_of(done), lines_of(done, session.style))
-    return SUCCEEDED if done.is_go else FAILED
+    return status
 
 
 def _seconds(text: str) -> float:
@@ -88,8 +86,8 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def play(session: Session, loaded: LoadedSweep, home: Path, request: Request) -> Rehearsed | None:
-    """Rehearse a sweep with progress and signals; None when it was interrupted, and so cancelled."""
+def play(session: Session, loaded: LoadedSweep, home: Path, request: Request) -> tuple[Rehearsed, int]:
+    """Rehearse a sweep with progress and signals; return what came of it, and the exit status."""
     from airflows.cli.driving import begun_lines  # noqa: PLC0415
     from airflows.cli.interrupts import Interrupts  # noqa: PLC0415
     from airflows.cli.progress import Reporter  # noqa: PLC0415
@@ -110,9 +108,8 @@ def play(session: Session, loaded: LoadedSweep, home: Path, request: Request) ->
     if interrupts.happened and not done.is_over:
         # Trials of a rehearsal that nobody watches would run on to no purpose.
         operations.cancel([done.row.id], home=home)
-        session.note(f"{done.row.id} is cancelled. Nothing of the sweep itself was started.")
-        return None
-    return done
+        return done, INTERRUPTED
+    return done, SUCCEEDED if done.is_go else FAILED
 
 
 def keep_from_starting(session: Session, loaded: LoadedSweep, home: Path, *, new: bool) -> int | None:
@@ -125,14 +122,12 @@ def keep_from_starting(session: Session, loaded: LoadedSweep, home: Path, *, new
     if there is not None:
         session.note(f"{there.id} is there already, so it is not rehearsed.")
         return None
-    done = play(session, loaded, home, Request())
-    if done is None:
-        return INTERRUPTED
-    if done.is_go:
+    done, status = play(session, loaded, home, Request())
+    if status == SUCCEEDED:
         session.note(*lines_of(done, session.note_style), "")
         return None
     session.answer(document_of(done), [*lines_of(done, session.style), "Nothing of the sweep was started."])
-    return FAILED
+    return status
 
 
 def document_of(done: Rehearsed) -> Document:
@@ -172,7 +167,7 @@ def _verdict(done: Rehearsed) -> str:
     marks = [row.mark.value for row in done.rows]
     failed, warned = marks.count("fail"), marks.count("warn")
     if not done.is_over:
-        return f"the rehearsal is {done.row.state.value}: {done.row.message}".rstrip(": ")
+        return "the rehearsal was cancelled before it was over."
     warnings = f" ({warned} warning{'s' * (warned != 1)})" if warned else ""
     if failed:
         return f"{failed} of {len(marks)} checks failed{warnings}."

@@ -61,11 +61,11 @@ def _head(scene: Scene, width: int) -> Iterator[Text]:
     if not live.total:
         yield Text(said)
         return
-    share = min(1.0, live.ended / live.total)
+    ended = min(live.ended, live.total)
     # It is done when it is: 9,999 of 10,000 are no 100 %.
-    said = f" {int(share * 100):3d} %  {said}"
-    length = min(_BAR_WIDTH, width - len(said))
-    filled = int(share * length)
+    said = f" {100 * ended // live.total:3d} %  {said}"
+    length = max(0, min(_BAR_WIDTH, width - len(said)))
+    filled = length * ended // live.total
     yield Text.assemble(("━" * filled, "green"), ("─" * (length - filled), "dim"), said)
 
 

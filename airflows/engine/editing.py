@@ -1,7 +1,7 @@
 """`resume --add`: the points of another sweep file, added to a sweep that is there; whole, or not at all.
 
 Only the decision is written: which file the sweep has from now on, which points are orphaned, and which
-trials the next driver cancels. It makes the new points as it makes all others: lazily, behind those there are.
+trials the next driver cancels. It makes the new points as it makes all others: lazily, behind those before.
 """
 
 from __future__ import annotations

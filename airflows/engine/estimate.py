@@ -172,6 +172,6 @@ def _durations(ledger: Ledger, row: SweepRow) -> Mapping[int, Sequence[float]]:
 def _hours(tree: Mapping[str, Any], spent: Mapping[int, Sequence[float]]) -> float | None:
     """Return the accelerator-hours of a trial, by the durations of others."""
     wanted = accelerators(tree)
-    if wanted in spent:
+    if wanted is not None and wanted in spent:
         return statistics.median(spent[wanted]) * wanted / 3600
     return statistics.median(took * count for count, each in spent.items() for took in each) / 3600

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from airflows.drivers import Owner
+from airflows.engine.results import orphaned_trials
 from airflows.engine.source import Replicates
 from airflows.ledger import Ledger, SweepRow
 from airflows.report.accounting import Forecast, Standing, forecast
@@ -33,6 +34,8 @@ class Follower:
         self._finishes = Finishes(goal_of(spec))
         self._overrides: dict[int, Mapping[str, Any]] = {}
         self._event: int | None = None
+        # What an edit took out of the file is not the best so far.
+        self._orphaned = {trial.number for trial in orphaned_trials(ledger, row)}
 
     def look(self) -> LiveSweep:
         """Return the sweep as it stands now."""
@@ -68,7 +71,8 @@ class Follower:
         self._account.put(self._ledger.followed_attempts(self._sweep, numbers))
         # A value is written after its trial has ended, without an event.
         ends = None if numbers is None else numbers | self._finishes.open
-        self._finishes.put(self._ledger.followed_ends(self._sweep, ends))
+        found = self._ledger.followed_ends(self._sweep, ends)
+        self._finishes.put(end._replace(value=None) if end.number in self._orphaned else end for end in found)
 
     def _running(self) -> list[RunningTrial]:
         trials = self._ledger.trials(self._sweep, states=_RUNNING, limit=_MOST_RUNNING)

@@ -91,8 +91,8 @@ def read(root: Path, sweep: str) -> Record | None:
     """Return a sweep's record; None when there is none that can be read."""
     try:
         found = json.loads(_path(root, sweep).read_bytes())
-        later = {name: found.get(name, "") for name in _LATER}
-        row = fresh_row(**{name: found[name] for name in _KEPT}, **later)
+        known = {name: found[name] for name in _KEPT}
+        row = fresh_row(**known, **{name: found.get(name, "") for name in _LATER})
         driver = Owner.from_text(found["driver"]) if found.get("driver") else None
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -16,7 +16,7 @@ from airflows.engine.drive import Drive
 from airflows.engine.gathering import gather_evidence
 from airflows.engine.observers import Observer
 from airflows.engine.operations import driver_of
-from airflows.engine.site import Site, open_site, reload
+from airflows.engine.site import Site, open_site
 from airflows.engine.start import Begun
 from airflows.errors import ConflictError, LeaseHeldError
 from airflows.ledger import SweepRow, SweepState, Wish, open_ledger
@@ -104,11 +104,12 @@ def rehearse(
         on_begun: is called once the rehearsal is in the ledger, with the drive that can be paused.
 
     Raises:
-        SpecError: a trial of it would be no valid train.yaml.
+        SpecError: a point of the sweep is no valid train.yaml.
         LeaseHeldError: somebody else rehearses the sweep now.
         BackendUnavailableError: the backend cannot be used.
         TrackingUnavailableError: MLflow does not answer.
     """
+    validate_points(sweep)
     cast = cast_of(sweep, most_branches=request.branches)
     script = Script(sweep.spec.name, len(cast.branches), request.steps, request.timeout_s, _metrics_of(sweep))
     rehearsal = rehearsal_of(sweep, cast, script)
@@ -117,7 +118,8 @@ def rehearse(
     done = Rehearsed(row, cast)
     if row.ended_at is None or row.state is SweepState.CANCELLED:
         return done
-    site = open_site(reload(row), home, row=row)
+    # As it was asked for: what the ledger has lacks an MLflow address that holds a password.
+    site = open_site(rehearsal, home, row=row)
     try:
         _conclude(done, site, sweep, request)
     finally:
@@ -126,7 +128,9 @@ def rehearse(
 
 
 def _metrics_of(sweep: LoadedSweep) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(objective.metric for objective in sweep.spec.all_objectives))
+    """Return the metrics that decide: those of the objectives, and the stopping rule's own."""
+    own = [sweep.spec.stop.metric] if sweep.spec.stop.metric else []
+    return tuple(dict.fromkeys([*(each.metric for each in sweep.spec.all_objectives), *own]))
 
 
 def _driven(

@@ -43,9 +43,10 @@ def reopen(
         changes = [reopened(row, trial, now) for trial in again]
         # One transaction: a trial must not be open in a sweep that is over.
         ledger.apply(lease, changes, sweep=going_on(site, code, now) | extended)
-        return ledger.sweep(row.id)
     finally:
         ledger.release(lease)
+    # Read again after that: this process is not who drives it.
+    return ledger.sweep(row.id)
 
 
 def going_on(site: Site, code: str, now: float) -> dict[str, Any]:

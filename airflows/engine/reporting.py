@@ -37,10 +37,10 @@ _NO_MLFLOW = "It ran without MLflow, so there are no learning curves."
 
 @dataclass(frozen=True, slots=True)
 class Showing:
-    """What a sweep's page in MLflow shows: the description in Markdown, and further artifacts by name."""
+    """What a sweep's page in MLflow shows: the description in Markdown, and further artifacts in parts."""
 
     description: str = ""
-    artifacts: Mapping[str, str] = field(default_factory=dict)
+    artifacts: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def attached_tracker(row: SweepRow, spec: SweepSpec, home: Path) -> Tracker:
@@ -158,7 +158,7 @@ def showing(tracker: Tracker, ledger: Ledger, found: SweepResults, rows: Rows) -
         curves = read_curves(tracker, found, rows)
         facts = facts_of(ledger, found, now=found.row.ended_at or 0.0, rows=rows, curves=curves)
         has_report = _plotly_file() is not None
-        parts = {"report.html": "".join(report(facts))} if has_report else {}
+        parts = {"report.html": tuple(report(facts))} if has_report else {}
         return Showing(description(facts, has_report=has_report), parts)
     except Exception as exc:  # noqa: BLE001 - a sweep of days does not fail for its page
         again = f"`airflows results {found.row.id} --html report.html`"

@@ -111,7 +111,8 @@ def ranking_of(ledger: Ledger, row: SweepRow, spec: SweepSpec) -> Ranking | None
     scored = scored_trials(ledger, row, *spec.all_objectives)
     if not orphaned:
         return rank(aims[0], scored) if len(aims) == 1 else rank_front(aims, list(scored))
-    left, gone = [], []
+    left: list[Scored] = []
+    gone: list[Scored] = []
     for trial in scored:
         (gone if trial.point in orphaned else left).append(trial)
     made = rank(aims[0], left) if len(aims) == 1 else rank_front(aims, left)

@@ -80,6 +80,7 @@ class Submission:
         self._uncertain: set[int] = set()
         self._times_unsent: Counter[int] = Counter()
         self._places = places_of(backend)
+        self._made_there = {p.name: p.own.capabilities.makes_mlflow_run for p in self._places}
         self._launchers: dict[str, Launcher] = {}
         self._adopted: set[str] = set()
         self.hosts = HostRecord()
@@ -96,7 +97,7 @@ class Submission:
 
     def _makes_run(self, trial: Trial) -> bool:
         """Whether the trial's MLflow run is made here, and not by the service that the attempt runs on."""
-        return not self._place(trial.backend).own.capabilities.makes_mlflow_run
+        return not self._made_there[self._place(trial.backend).name]
 
     def avoided_at(self, place: str) -> list[str]:
         """Return the hosts of a place that further attempts should not run on."""

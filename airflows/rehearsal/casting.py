@@ -105,7 +105,9 @@ def _number(cast: Cast, row: Overrides) -> int:
 def _branches(sweep: LoadedSweep) -> Iterator[tuple[str, Overrides]]:
     """Yield (what is special about it, its first point) of each branch."""
     space = sweep.space
-    first = dict(next(iter(sweep.expansion.points())).overrides)
+    # An adaptive method that knows earlier sweeps has no point in advance.
+    known = next(iter(sweep.expansion.points()), None)
+    first = _consistent(space, {}, {}) if known is None else dict(known.overrides)
     replicates = sweep.spec.replicates
     always = {} if replicates is None else {replicates.key: replicates.values[0]}
     made, watched = [first], dict[str, None]()

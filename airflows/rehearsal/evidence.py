@@ -40,11 +40,6 @@ class AttemptSeen:
     reason: Reason = Reason.NONE
     resumed_from: str = ""
 
-    @property
-    def was_killed(self) -> bool:
-        """Whether the rehearsal, or the place, ended it so that another one followed."""
-        return self.reason is Reason.PAUSED or self.reason.is_infrastructure
-
 
 @dataclass(frozen=True, slots=True)
 class TrialSeen:

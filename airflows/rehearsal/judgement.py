@@ -51,7 +51,7 @@ def judge(cast: Cast, trials: Mapping[int, TrialSeen], wanted: Wanted) -> list[R
     rows: list[Row] = []
     for number, branch in enumerate(cast.branches):
         trial = trials.get(number)
-        if trial is None or not trial.attempts:
+        if trial is None or not (trial.attempts or trial.state is State.FAILED):
             rows.append(Row("runs", Mark.FAIL, "it was never started", branch))
             continue
         rows.append(_runs(trial, branch))
@@ -76,10 +76,11 @@ def _runs(trial: TrialSeen, branch: str) -> Row:
         return Row("runs", Mark.FAIL, trial.message or "it failed", branch)
     if trial.state is State.CANCELLED:
         return Row("runs", Mark.FAIL, "it was cancelled", branch)
-    how = "to its own end" if trial.state is State.SUCCEEDED else "until it had shown enough"
-    if trial.state is State.STOPPED and not trial.own_curves and not trial.checkpoint:
-        how = "without a sign of life"
-    return Row("runs", Mark.OK, f"{ran} {how}", branch)
+    if trial.state is State.SUCCEEDED:
+        return Row("runs", Mark.OK, f"{ran}, to its own end", branch)
+    if not (trial.own_curves or trial.checkpoint):
+        return Row("runs", Mark.WARN, f"{ran} without a value or a checkpoint, then it was ended", branch)
+    return Row("runs", Mark.OK, f"{ran}, then it was ended", branch)
 
 
 # Metrics
@@ -152,10 +153,10 @@ def _key(
     probe: Probe, trials: Mapping[int, TrialSeen], alike: Collection[str], wanted: Wanted
 ) -> tuple[Mark, str]:
     trial, beside = trials.get(probe.trial), trials.get(probe.beside)
+    if trial is not None and trial.state in {State.FAILED, State.CANCELLED}:
+        return Mark.FAIL, f"the trial is {trial.state}: {trial.message}".rstrip(": ")
     if trial is None or beside is None or not trial.attempts:
         return Mark.FAIL, "the trial was never started"
-    if trial.state is State.FAILED:
-        return Mark.FAIL, f"the trial failed: {trial.message}"
     if not wanted.logs:
         return Mark.WARN, "cannot be told without MLflow"
     return _changed(trial, beside, alike, wanted)

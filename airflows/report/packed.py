@@ -100,7 +100,8 @@ def gain_text(document: dict[str, Any]) -> str:
         >>> gain_text(Gain(4, 4, 16, "array elements", 3600).to_dict())
         '4 array elements in place of 16, 1 accelerator-hours in place of 4'
     """
-    text = f"{document['used']} {document['kind']} in place of {document['alone']}"
+    kind = document["kind"] if document["used"] > 1 else document["kind"].removesuffix("s")
+    text = f"{document['used']} {kind} in place of {document['alone']}"
     if document["accelerator_hours"] is None:
         return text
     hours, alone = document["accelerator_hours"], document["accelerator_hours_alone"]

@@ -65,4 +65,5 @@ def counting(ledger: Ledger) -> Iterator[Counted]:
         sys.settrace(before)
         sa.event.remove(engine, "checkout", on_checkout)
         with engine.connect() as connection:
-            connection.connection.driver_connection.set_progress_handler(None, _STEPS)
+            raw: Any = connection.connection.driver_connection
+            raw.set_progress_handler(None, _STEPS)

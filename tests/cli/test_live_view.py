@@ -139,7 +139,9 @@ def test_an_interrupted_sweep_gives_the_terminal_back(cli, terminal, number):
     sweep.process.send_signal(number)
     assert sweep.end() == 130
     assert sweep.is_as_it_was()
-    assert "airflows resume lr-" in ESCAPE.sub("", sweep.shown)
+    told = ESCAPE.sub("", sweep.shown)
+    assert "airflows resume lr-" in told
+    assert told.count("Letting go of the sweep") == 1
 
 
 def test_json_on_a_terminal_is_nothing_but_lines_of_json(running, terminal):

@@ -198,8 +198,11 @@ PARSED = {
     "airflows backends databricks": "exit status 3 without a workspace",
     "airflows backends slurm": "exit status 3 without a cluster; tests/live has one",
     "airflows migrate finetune.sbatch": "test_migrate_docs.py does",
-    "airflows sweep sweep.yaml --plan 585f9682": "the hash of somebody's plan",
+    "airflows results live": "a sweep on a cluster and in a workspace",
+    "airflows get live/": "a trial of it",
+    "airflows sweep sweep.yaml --plan ": "the hash of somebody's plan",
     "airflows resume lr --add sweep.yaml": "the sweep of the page, before and after",
+    "airflows best digits --register": "these trials log no model; those of test_register.py do",
 }
 
 
@@ -266,7 +269,7 @@ OTHERS = {
     "asha-demo": {"objective": LOSS},
     "noisy": {"objective": LOSS, "replicates": {"key": "parameters.seed", "values": [0, 1]}},
     "two": {"objectives": [LOSS, {"metric": "latency", "goal": "minimize"}], "objective": None},
-    "batches": {"objective": LOSS},
+    "small": {"objective": LOSS, "pack": 2},
 }
 
 # Logs as MLflow's client would, without the second that importing it takes.

@@ -160,6 +160,18 @@ def test_what_names_no_plan_is_said_so(cli, words, told):
     assert told in done.error
 
 
+def test_a_password_among_the_options_is_kept_nowhere_and_is_to_be_given_again(cli):
+    project(cli)
+    options = ["--override", "env_variables.DB=postgres://me:hunter2@host/x"]
+    done = cli("plan", "sweep.yaml", *options, "-o", "json")
+
+    assert "hunter2" not in done.out + done.err + (cli.directory / "plan.json").read_text()
+    refused = cli("sweep", "--plan", "plan.json")
+    assert refused.status == 2
+    assert "a password among its options" in refused.error
+    assert cli("sweep", "sweep.yaml", "--plan", "plan.json", *options).status == 0
+
+
 def test_a_plan_that_was_changed_by_hand_is_refused(cli):
     project(cli)
     hash_of(cli)

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import sqlite3
 import sys
 from collections.abc import Callable
@@ -10,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from airflows.testing.cluster import Cluster
+from airflows.testing.workspace import FakeWorkspace
 
-PAGE = (Path(__file__).parents[2] / "docs" / "troubleshooting.md").read_text()
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "troubleshooting.md").read_text()
 ENTRY = re.compile(r"^### `(.+)`\n<!-- ([a-z-]+) -->\n\n(.+)", re.MULTILINE)
 MESSAGES = {name: message for message, name, _ in ENTRY.findall(PAGE)}
 
@@ -68,51 +72,12 @@ def ran(cli: Any, name: str, command: str = "true", **fields: Any) -> str:
     return said(cli("sweep", file))
 
 
-# What is wrong with a sweep file.
-FILES = {
-    "unknown-key": {"spcae": {"parameters.lr": [1]}},
-    "unknown-train-key": {"space": {"compute.num_accelerator": [1]}},
-    "not-in-base": {"space": {"parameters.lrr": [1]}, "strict": True},
-    "no-goal": {"objective": {"metric": "loss"}},
-    "continuous": {"space": {"parameters.lr": {"min": 0, "max": 1}}},
-    "no-trials": {"search": {"method": "random"}},
-    "no-objective": {"search": {"method": "tpe", "trials": 3}},
-    "min-max": {"space": {"parameters.lr": {"min": 1, "max": 1}}},
-    "swept-name": {"space": {"experiment_name": ["a", "b"]}},
-    "trial-cannot-run": {"space": {"compute.accelerator_type": ["GPU_8xH100"]}},
-    "duration": {"limits": {"wall_time": "5 parsecs"}},
-    "constraint": {"objective": {"metric": "loss", "goal": "min", "constraints": ["latency <"]}},
-    "no-base": {"base": "nope.yaml"},
-    "unknown-backend": {"backend": "slrum"},
-    "unknown-option": {"backend": {"type": "local", "gpu": 1}},
-}
-for _name, _fields in FILES.items():
+WRONG = yaml.safe_load((ROOT / "tests" / "data" / "troubleshooting.yaml").read_text())
+for _name, _fields in WRONG["files"].items():
     produces(_name)(lambda cli, fields=_fields: dry_run(cli, **fields))
-
-# Files that are no trees.
-TEXTS = {
-    "not-yaml": "name: lr\nspace: [1, 2\n",
-    "key-twice": "name: lr\nname: other\n",
-    "doubtful-scalar": "name: lr\nbase: train.yaml\nspace: {parameters.opt: [on, adam]}\n",
-}
-for _name, _text in TEXTS.items():
+for _name, _text in WRONG["texts"].items():
     produces(_name)(lambda cli, text=_text: said(cli("validate", cli.write("wrong.yaml", text))))
-
-# Commands on a sweep that has run: `lr`, without an objective.
-WORDS = {
-    "unknown-command-option": ["sweep", "sweep.yaml", "--overide", "a=1"],
-    "unknown-sweep": ["get", "nope"],
-    "unknown-trial": ["get", "lr/99"],
-    "unknown-attempt": ["get", "lr/0.7"],
-    "unknown-handle": ["get", "slurm:99"],
-    "no-objective-no-winner": ["best", "lr"],
-    "class-alone": ["resume", "lr", "--class", "out_of_memory"],
-    "filter": ["list", "--filter", "colour=red"],
-    "no-replicates": ["resume", "lr", "--replicates", "1"],
-    "another-sweep": ["resume", "lr", "--set", "space={parameters.lr: [7]}"],
-    "not-lost": ["resume", "lr", "--rebuild"],
-}
-for _name, _words in WORDS.items():
+for _name, _words in WRONG["words"].items():
     produces(_name)(lambda cli, words=_words: ran(cli, "lr") and said(cli(*words)))
 
 
@@ -155,12 +120,29 @@ def _(cli):
     return said(cli("get", "nope", env={"AIRFLOWS_HOME": str(cli.home / "elsewhere")}))
 
 
+def without(package: str, told: Callable[[], str]) -> str:
+    """Return what is said where a package is not installed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, package, None)
+        return told()
+
+
 @produces("missing-extra")
 def _(cli):
     ran(cli, "lr")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "pyarrow", None)
-        return said(cli("results", "lr", "--format", "parquet", "--to", "results.parquet"))
+    words = ["results", "lr", "--format", "parquet", "--to", "results.parquet"]
+    return without("pyarrow", lambda: said(cli(*words)))
+
+
+@produces("missing-optuna")
+def _(cli):
+    search = {"method": "tpe", "trials": 3}
+    return without("optuna", lambda: ran(cli, "learns", search=search, objective=LOSS, tracking={}))
+
+
+@produces("missing-lightkube")
+def _(cli):
+    return without("lightkube", lambda: elsewhere(cli, "kubernetes"))
 
 
 # Starting again
@@ -194,18 +176,41 @@ def known(cluster: Cluster) -> dict[str, str]:
     return {"KUBECONFIG": str(cluster.kubeconfig)}
 
 
+def held(cli: Any, name: str) -> tuple[Path, Any]:
+    """Return what lets a trial end, and the process that drives it: both wait."""
+    gate = cli.directory.parent / name
+    os.mkfifo(gate)
+    file = cli.sweep_file(f"cat {gate}", file=f"{name}.yaml", name=name, space={"parameters.lr": [1]})
+    driver = cli.start("sweep", file)
+    cli.wait_for(lambda: "running" in cli.states(), "the trial runs")
+    return gate, driver
+
+
 @produces("driven-elsewhere")
 def _(cli):
-    gate = cli.directory.parent / "gate"
-    os.mkfifo(gate)
-    file = cli.sweep_file(f"cat {gate}", file="held.yaml", name="held", space={"parameters.lr": [1]})
-    driver = cli.start("sweep", file)
-    cli.wait_for(lambda: cli.states().keys() & {"queued", "running"}, "the trial runs")
+    gate, driver = held(cli, "held")
     try:
-        return said(cli("sweep", file))
+        return said(cli("sweep", "held.yaml"))
     finally:
         gate.write_text("")
         driver.communicate()
+
+
+@produces("not-the-plan")
+def _(cli):
+    fields = {"name": "planned", "file": "planned.yaml"}
+    cli("plan", cli.sweep_file(**fields), "--out", "planned.json")
+    cli.sweep_file(**fields, space={"parameters.lr": [7]})
+    return said(cli("sweep", "--plan", "planned.json"))
+
+
+@produces("let-go")
+def _(cli):
+    gate, driver = held(cli, "let-go")
+    driver.send_signal(signal.SIGINT)
+    _, told = driver.communicate()
+    gate.write_text("")
+    return told
 
 
 @produces("ledger-lost")
@@ -257,6 +262,11 @@ if "WAITS" in os.environ:
 """
 LOGS = f"\"{sys.executable}\" - <<'END'\n{SCRIPT}END\n"
 LOSS = {"metric": "loss", "goal": "minimize"}
+
+
+@produces("sigkill")
+def _(cli):
+    return ran(cli, "killed", "kill -9 $$") + said(cli("get", "killed/0"))
 
 
 @produces("not-seen")
@@ -314,6 +324,36 @@ def _(cli):
     file = cli.sweep_file(name="store", tracking={}, backend={"type": "kubernetes", "image": "train:1"})
     with Cluster() as cluster:
         return said(cli("sweep", file, env=known(cluster)))
+
+
+def clustered(cli: Any, **settings: str) -> str:
+    file = cli.sweep_file(name="clustered", backend={"type": "kubernetes", **settings})
+    with Cluster() as cluster:
+        return said(cli("sweep", file, env=known(cluster)))
+
+
+@produces("no-image")
+def _(cli):
+    return clustered(cli)
+
+
+@produces("no-kueue")
+def _(cli):
+    return clustered(cli, image="train:1", queue="team")
+
+
+@produces("bad-token")
+def _(cli):
+    with FakeWorkspace() as workspace:
+        return elsewhere(cli, "databricks", DATABRICKS_HOST=workspace.host, DATABRICKS_TOKEN="wrong")
+
+
+@produces("workspace-mlflow")
+def _(cli):
+    file = cli.sweep_file(name="there", backend="databricks", tracking={"uri": "http://127.0.0.1:5000"})
+    with FakeWorkspace() as workspace:
+        known_there = {"DATABRICKS_HOST": workspace.host, "DATABRICKS_TOKEN": workspace.token}
+        return said(cli("sweep", file, env=known_there))
 
 
 @produces("no-credentials")

@@ -125,6 +125,7 @@ def test_a_trial_is_taken_off_at_a_rung_only_with_a_checkpoint_of_there(
 def test_where_checkpoints_are_out_of_sight_the_backend_is_asked(found: int, *, is_there: bool) -> None:
     """Of a file of which only the name is known, nobody knows when it was made."""
     backend: Any = SimpleNamespace(
+        name="elsewhere",
         capabilities=SimpleNamespace(uploads=True),
         newest_checkpoint=lambda _at, _pattern: ("/volume/x", found),
     )

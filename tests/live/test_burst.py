@@ -88,7 +88,7 @@ def test_what_waits_in_a_full_partition_goes_to_the_workspace(slurm, sweeping, w
     }
     path.write_text(json.dumps(tree))
     driving = sweeping.start()
-    sweeping.until(lambda: list(sweeping.home.glob("runs/*/*/a1")))
+    sweeping.until(lambda: list(sweeping.home.glob("runs/*/*/a1")), seconds=150)
     slurm.run("scancel", "--name=wrap")
 
     code, document = sweeping.end(driving)

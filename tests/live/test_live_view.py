@@ -130,9 +130,9 @@ def test_a_sweep_and_who_watches_it(tmux, tmp_path):
     tmux.run("watch", "seen")
     tmux.shows("3 running", "driver ", "lr=0.3")
     assert not tmux.is_normal()
-    tmux.resize(60, 12)
-    shown = tmux.shows("3 running", "… and ")
-    assert len(shown.splitlines()) <= 12
+    tmux.resize(60, 11)
+    shown = tmux.shows("3 running", "… and 2 more")
+    assert len(shown.splitlines()) <= 11
     tmux.resize(100, 30)
     (tmp_path / "go").touch()
     shown = tmux.shows("status 1")

@@ -80,7 +80,6 @@ def test_one_that_is_cancelled_ends_alone_and_one_that_waits_does_not_start(swee
         # The batch shell is killed, as with its node; and what Slurm sends before the time limit.
         (["--batch", "--signal=KILL"], "lost"),
         (["--batch", "--signal=USR1"], "timed_out"),
-        ([], "user"),
     ],
 )
 def test_those_of_an_element_that_is_ended_go_on_from_their_checkpoints(sweeping, slurm, how, reason):
@@ -96,14 +95,21 @@ def test_those_of_an_element_that_is_ended_go_on_from_their_checkpoints(sweeping
     sweeping.until(lambda: not slurm.run("squeue", "-h").strip())
 
     code, document = sweeping.drive()
-    if reason == "user":
-        # A person wanted it, until he wants the opposite.
-        assert document["trials"]["cancelled"] == 3
-        again = sweeping.ask("resume", "live", "--failed", "-o", "json")
-        code, document = again.returncode, json.loads(again.stdout)
 
     assert (code, document["state"]) == (0, "succeeded")
     assert sweeping.runs() == once(4) | {f"{number}.1": 1 for number in (1, 2, 3)}
     ended = {(one.number, one.attempt): one.reason for one in sweeping.attempts()}
     assert ended == {(0, 0): "", **{(n, a): "" if a else reason for n in (1, 2, 3) for a in (0, 1)}}
     assert [sweeping.log(number, 1) for number in (1, 2, 3)] == ["from 3\n"] * 3
+
+
+def test_those_of_an_element_that_a_person_cancels_are_cancelled(sweeping, slurm):
+    sweeping.write(f"{COUNTS} [ $AIRFLOWS_TRIAL != 0 ] || exit 0; sleep 300", 3, pack=3)
+    process = sweeping.start()
+    sweeping.until(lambda: len(sweeping.runs()) == 3 and list(sweeping.home.glob("runs/*/0/a0/exit.json")))
+    slurm.run("scancel", *sweeping.arrays())
+
+    code, document = sweeping.end(process)
+
+    assert (code, document["trials"]["succeeded"], document["trials"]["cancelled"]) == (0, 1, 2)
+    assert sweeping.runs() == once(3)

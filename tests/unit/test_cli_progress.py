@@ -1,8 +1,18 @@
 import pytest
 
-from airflows.cli.progress import PLAIN_EVERY_S, Pace, PlainLines, Reporter, left_text, words_for
+from airflows.cli.progress import (
+    LOOK_EVERY_S,
+    PLAIN_EVERY_S,
+    LiveGauge,
+    Pace,
+    PlainLines,
+    Reporter,
+    left_text,
+    words_for,
+)
 from airflows.cli.terminal import Session
 from airflows.engine.observers import Snapshot
+from airflows.errors import LedgerError
 from airflows.ledger import Change
 from airflows.testing.fake import ManualClock
 from airflows.trial import Event, EventKind, Handle, Reason, State, Trial, advance
@@ -113,3 +123,76 @@ def test_changes_are_handed_on():
     seen = []
     Reporter(Notes(), on_attempt=seen.append).on_changes([failure(0)])
     assert len(seen) == 1
+
+
+class Display:
+    """Keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.shown, self.remarks = [], []
+
+    def show(self, scene):
+        self.shown.append(scene)
+
+    def note(self, *lines: str) -> None: ...
+
+    def remark(self, text: str) -> None:
+        self.remarks.append(text)
+
+    def close(self) -> None: ...
+
+
+class Looking:
+    """An onlooker whose looks take a while, and may fail."""
+
+    def __init__(self, clock: ManualClock, takes_s: float = 0.0) -> None:
+        self.clock, self.takes_s, self.times, self.fails = clock, takes_s, [], False
+
+    def look(self, note: str = ""):
+        self.times.append(self.clock.now)
+        self.clock.now += self.takes_s
+        if self.fails:
+            message = "the ledger does not answer"
+            raise LedgerError(message)
+        return note
+
+    def close(self) -> None: ...
+
+
+def live(takes_s: float = 0.0):
+    clock = ManualClock(0.0)
+    looking, display = Looking(clock, takes_s), Display()
+    return LiveGauge(looking, display, clock), looking, display
+
+
+def test_a_driver_looks_seldom_however_often_it_ticks():
+    gauge, looking, _ = live()
+    for tick in range(1000):
+        looking.clock.now = tick / 100
+        gauge.show(snapshot(0), "", "")
+    assert len(looking.times) == pytest.approx(10 / LOOK_EVERY_S, abs=1)
+
+
+def test_slow_looks_take_a_twentieth_of_the_drivers_time():
+    gauge, looking, _ = live(takes_s=0.4)
+    while looking.clock.now < 80.0:
+        looking.clock.now += 0.1
+        gauge.show(snapshot(0), "", "")
+    assert len(looking.times) * 0.4 <= 80.0 / 19
+
+
+def test_a_look_that_fails_does_not_end_the_drive():
+    gauge, looking, display = live()
+    looking.fails = True
+    gauge.show(snapshot(0), "", "")
+    assert display.shown == []
+    looking.fails, looking.clock.now = False, 1.0
+    gauge.show(snapshot(0, note="waits"), "", "")
+    assert display.shown == ["waits"]
+
+
+def test_a_remark_goes_above_the_view_where_there_is_one():
+    gauge, _, display = live()
+    assert Reporter(Notes(), gauge=gauge).remark("letting go") is True
+    assert display.remarks == ["letting go"]
+    assert Reporter(Notes()).remark("letting go") is False

@@ -144,6 +144,14 @@ def test_room_is_kept_for_what_is_on_its_way():
     assert plan(view([pending(1), arrived], rules=rules)).places == {2: "databricks", 1: "slurm"}
 
 
+def test_what_was_moved_has_its_room_before_anything_else_is_moved_there():
+    rules = replace(RULES, places=(PlaceRule("slurm", 1), PlaceRule("databricks", 1)))
+    arrived = pending(2, backend="slurm", reason=Reason.MOVED, attempt=1)
+    made = plan(view([arrived], [at(0, "slurm", waited_s=9e5)], rules=rules))
+
+    assert (made.places, moves(made)) == ({2: "databricks"}, [])
+
+
 def test_a_silent_place_is_waited_for_and_passed_over_in_the_end():
     fresh = [pending(0)]
 

@@ -150,6 +150,15 @@ def test_points_of_an_endless_space_are_drawn_and_changed_to_its_bounds(method):
     assert after in {1e-5, 1e-1}
 
 
+def test_a_search_that_knows_earlier_sweeps_has_a_first_point_all_the_same():
+    space = {"parameters.lr": {"min": 0.1, "max": 0.3}, "parameters.opt": ["sgd", "adam"]}
+    search = {"method": "tpe", "trials": 9, "warm_start": ["earlier"]}
+
+    cast = cast_of(sweep(space=space, objective={"metric": "loss", "goal": "minimize"}, search=search))
+
+    assert cast.rows[0] == {"parameters.lr": 0.2, "parameters.opt": "sgd"}
+
+
 def test_a_large_grid_costs_nothing():
     space = {f"parameters.k{n}": list(range(10)) for n in range(12)}
 

@@ -299,6 +299,12 @@ def test_a_branch_that_never_started_is_no_go():
     assert not is_go(made)
 
 
+def test_a_branch_that_the_backend_refused_says_why():
+    seen = TrialSeen(0, State.FAILED, "no such partition")
+
+    assert rows(seen)["runs"].words == "no such partition"
+
+
 def sweep(**fields):
     base = {
         "experiment_name": "demo",

@@ -181,16 +181,28 @@ def test_one_that_the_kernel_killed_ran_out_of_memory_if_slurm_says_so_of_the_el
     assert [one.word for one in site.look()[:2]] == ["OUT_OF_MEMORY", ""]
 
 
-def test_the_exit_status_of_an_element_is_not_taken_for_that_of_one_of_its_pack(site):
+@pytest.mark.parametrize("status", ["1:0", "0:9"])
+def test_the_exit_status_of_an_element_is_not_taken_for_that_of_one_of_its_pack(site, status):
     site.queue.lists("FAILED", "RUNNING")
-    site.queue.sacct = [f"7_0|FAILED|1:0|1|2|3|n1|{BATCH}"]
-    site.starts(0, 1, 2)
+    site.queue.sacct = [f"7_0|FAILED|{status}|1|2|3|n1|{BATCH}"]
+    site.starts(0, 1)
     site.leaves(0, 1)
     site.look()
 
     seen = site.look()
 
     assert [one.exit_code for one in seen[:3]] == [1, None, None]
+
+
+def test_where_an_element_ended_well_those_that_started_did_too_and_no_others(site):
+    site.queue.lists("COMPLETED", "RUNNING")
+    site.queue.sacct = [f"7_0|COMPLETED|0:0|1|2|3|n1|{BATCH}"]
+    site.starts(0, 1)
+    site.look()
+
+    seen = site.look()
+
+    assert [one.exit_code for one in seen[:3]] == [0, 0, None]
 
 
 def test_only_those_of_a_pack_that_go_on_are_listed(site):
@@ -213,7 +225,7 @@ def test_one_that_runs_is_asked_by_a_file_and_its_element_left_alone(site):
 
     site.cancel(1)
 
-    assert [number for number in range(5) if (site.launch_dir(number) / "stop").exists()] == [1]
+    assert [number for number in range(5) if (site.launch_dir(number) / "cancelled").exists()] == [1]
     assert site.queue.cancelled() == []
     assert site.look()[1].phase is Phase.RUNNING
 
@@ -374,7 +386,7 @@ def test_one_that_is_stopped_saves_its_work_and_the_others_go_on(node):
     made = node(saving, "echo started; while [ ! -e ../0/exit.json ]; do sleep 0.05; done; echo done")
     process = made.start()
     made.until_logged("started", 0, 1)
-    (made.launch_dir(0) / "stop").touch()
+    (made.launch_dir(0) / "cancelled").touch()
 
     assert process.wait(PATIENCE_S) == 1
     assert (made.exit(0)["word"], made.exit(1)["exit_code"]) == ("killed", 0)
@@ -395,7 +407,7 @@ def test_the_warning_of_the_time_limit_reaches_all_of_them(node):
 
 def test_one_that_was_cancelled_while_the_job_waited_is_not_started(node):
     made = node("echo ran", "echo ran")
-    (made.launch_dir(0) / "stop").touch()
+    (made.launch_dir(0) / "cancelled").touch()
     made.run()
 
     assert (made.log(0), made.log(1)) == ("", "ran\n")

@@ -58,6 +58,12 @@ CASES = {
         {"extra": ["--exclusive", "--exclude=gpu-b[01-03]"]},
         None,
     ),
+    "packed": (
+        13,
+        Shape(1, 8, "GPU_8xH100", 5400.0, "", throttle=20, pack=8),
+        {"accelerators": {"GPU_8xH100": {"gpu_type": "h100"}}},
+        None,
+    ),
     "cpu": (4, SHAPE, {"accelerators": {"GPU_1xA10": {"cpu": True}}}, None),
     "pyxis": (4, Shape(1, 1, "GPU_1xA10", None, "", image="nvcr.io/x/y:1"), {"container": "pyxis"}, None),
     "apptainer": (
@@ -186,3 +192,27 @@ def test_the_nodes_that_a_user_excludes_are_read_from_further_directives(extra, 
 
 def test_a_job_hands_the_hosts_to_avoid_on_to_its_array():
     assert Shape.of(job(avoid=("n3",))).avoid == ("n3",)
+
+
+def test_the_limit_of_trials_holds_for_packed_ones_too():
+    def limited(throttle, pack=8):
+        shape = Shape(1, 1, "GPU_1xA10", None, "", throttle=throttle, pack=pack)
+        lines = directives("d", 100, shape, SlurmSettings(), PATHS)
+        return shape.members, next(line for line in lines if line.startswith("--array"))
+
+    assert limited(0) == (8, "--array=0-99")
+    assert limited(24) == (8, "--array=0-99%3")
+    assert limited(20) == (8, "--array=0-99%2")
+    assert limited(5) == (5, "--array=0-99%1")
+
+
+def test_an_array_file_of_packs_tells_which_element_runs_which_attempts(tmp_path):
+    jobs = [job(number, launch_dir=tmp_path / str(number)) for number in range(5)]
+    name = batch_name([one.token for one in jobs], 2)
+    Batches(tmp_path).write(name, jobs, "#!/bin/bash\n", 2)
+
+    read = Batches(tmp_path)
+    assert read.entry(Element(TaskId(1, 1), name, 1)).token == jobs[3].token
+    assert [entry.token for entry in read.row(Element(TaskId(1, 2), name))] == [jobs[4].token]
+    assert read.entry(Element(TaskId(1, 2), name, 1)) is None
+    assert (read.directory(name) / "packs").read_text() == tasks_text(jobs, 2)

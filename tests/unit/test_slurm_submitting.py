@@ -224,3 +224,25 @@ def test_what_is_refused_on_all_nodes_is_refused(site):
     answers = site.hand_in(2, avoid=("n3",))
 
     assert kinds(answers) == ["SubmitRejectedError"] * 2
+
+
+def test_packed_jobs_are_elements_of_so_many_and_the_last_has_fewer(site):
+    answers = site.hand_in(5, pack=2)
+
+    assert [answer.partition("@")[0] for answer in answers] == ["1_0/0", "1_0/1", "1_1/0", "1_1/1", "1_2/0"]
+    assert [chunk.elements for chunk in site.chunks] == [3]
+
+
+def test_an_array_takes_as_many_packs_as_it_takes_elements(tmp_path):
+    site = Site(tmp_path, most=3)
+    site.hand_in(10, pack=2)
+
+    assert site.accepted == [6, 4]
+
+
+def test_what_does_not_fit_into_the_queue_is_offered_in_whole_packs(tmp_path):
+    site = Site(tmp_path, room=5)
+    answers = site.hand_in(12, pack=3)
+
+    assert site.accepted == [3]
+    assert kinds(answers) == ["sent"] * 3 + ["SubmitUnsentError"] * 9

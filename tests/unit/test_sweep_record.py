@@ -1,5 +1,6 @@
 """The record beside the launch directories."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -50,3 +51,20 @@ def test_a_place_that_cannot_be_written_is_left_to_what_must_be_written_there(tm
     keep(tmp_path, ROW, None)
 
     assert read(tmp_path, ROW.id) is None
+
+
+def test_a_record_from_before_sweeps_could_be_edited_is_read(tmp_path):
+    keep(tmp_path, ROW, None)
+    path = tmp_path / "runs" / ROW.id / FILE_NAME
+    known = json.loads(path.read_text())
+    del known["edits"], known["plan"]
+    path.write_text(json.dumps(known))
+
+    assert read(tmp_path, ROW.id).row == ROW
+
+
+def test_an_edited_sweep_and_its_plan_are_kept(tmp_path):
+    row = replace(ROW, edits='{"stages": [], "orphaned": [1]}', plan="ab" * 32)
+    keep(tmp_path, row, None)
+
+    assert read(tmp_path, ROW.id).row == row

@@ -49,7 +49,7 @@ def _names(option: str) -> set[str]:
 
 def _table(rows: list[tuple[str, str]]) -> str:
     lines = [f"| `{option.strip()}` | {' '.join(about.split())} |" for option, about in rows]
-    return "\n".join(["| | |", "|---|---|", *lines, ""]) if lines else ""
+    return "\n".join(["| option | |", "|---|---|", *lines, ""]) if lines else ""
 
 
 def _text(command: Any) -> str:

@@ -15,9 +15,15 @@ import airflows.train
 from airflows import spec
 from airflows.backends.registry import backend_names, settings_model
 
+# Keys and options are read whole, or not found.
+STYLE = """.md-typeset td code { word-break: normal; overflow-wrap: anywhere; }
+.md-typeset td:first-child code { white-space: nowrap; }
+"""
+
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the reference pages."""
+    """Add the reference pages, and the style of tables."""
+    files.append(File.generated(config, "assets/pages.css", content=STYLE))
     for address, text in pages().items():
         files.append(File.generated(config, address, content=text))
     return files

@@ -18,6 +18,8 @@ _BOUNDS = {
     "minItems": "at least {}",
     "pattern": "like `{}`",
 }
+FORMS = 2
+"""A value of more forms is told in sections of its own."""
 # What every text and list has says nothing.
 _DULL = {("minLength", 1)}
 
@@ -39,7 +41,7 @@ def _parts(schema: Schema, root: Schema, level: int, above: str = "") -> Iterato
     for key, value in schema.get("properties", {}).items():
         for part, address in _mappings(value, root, f"{above}.{key}" if above else key):
             about = part.get("description", value.get("description", ""))
-            yield f"{'#' * level} {address}\n\n{about}\n\n{_table(part, root)}"
+            yield f"{'#' * level} `{address}`\n\n{about}\n\n{_table(part, root)}"
             yield from _parts(part, root, level, address)
 
 
@@ -100,7 +102,9 @@ def _plain_kind(value: Schema, root: Schema) -> str:
     words = {"string": "text", "object": "mapping", "array": "list", "boolean": "true, false"}
     made = " or ".join(words.get(kind, kind) for kind in kinds if kind != "null")
     inner = value.get("items") if "array" in kinds else value.get("additionalProperties")
-    if isinstance(inner, Mapping) and inner and made in {"list", "mapping"}:
+    if isinstance(inner, Mapping) and len(inner.get("anyOf", ())) > FORMS:
+        made += ", each value in one of the forms below"
+    elif isinstance(inner, Mapping) and inner and made in {"list", "mapping"}:
         made += f" of {_kind(inner, root)}"
     if "examples" in value:
         return made + " such as " + ", ".join(_code(example) for example in value["examples"])

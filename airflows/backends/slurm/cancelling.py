@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from airflows.backends.local.runs import CANCELLED
 from airflows.backends.slurm import remains
 from airflows.backends.slurm.batches import Batches, Element, Entry
 from airflows.backends.slurm.commands import Commands
@@ -16,8 +17,6 @@ from airflows.backends.slurm.queries import MANY_IDS
 from airflows.errors import BackendUnavailableError
 from airflows.trial import Handle
 
-STOP = "stop"
-"""File in a launch directory: one in a pack was asked to end."""
 _NOBODY = "-"
 _ASKED_TO_END = 143
 
@@ -60,7 +59,7 @@ class Canceller:
         asked = [task for handle, task in alone.items() if handle not in overdue]
         packs = {element.task: element for element in elements.values() if element.slot is not None}
         wholly = [task for task, element in packs.items() if self._is_to_end(element)]
-        self._scancel([*asked, *wholly], "--state=PENDING")
+        self._take_out([*asked, *wholly])
         # To the batch shell alone: it passes a single SIGTERM on, and leaves an exit file.
         self._scancel(asked, "--batch", "--signal=USR2")
         late = {elements[handle].task for handle in overdue}
@@ -75,7 +74,7 @@ class Canceller:
         elements = [Element.of(handle) for handle in handles]
         named = Counter(element.task for element in elements)
         tasks = [e.task for e in elements if named[e.task] >= len(self.batches.row(e))]
-        self._scancel(tasks, "--state=PENDING")
+        self._take_out(tasks)
 
     def _stop(self, elements: Iterable[Element]) -> None:
         for element in elements:
@@ -83,7 +82,7 @@ class Canceller:
             if entry is None:
                 continue
             try:
-                (entry.launch_dir / STOP).touch()
+                (entry.launch_dir / CANCELLED).touch()
                 self._keep_from_starting(element.task, entry)
             except OSError as exc:
                 message = f"{exc.filename} cannot be written: {exc.strerror}."
@@ -106,16 +105,25 @@ class Canceller:
     def _is_to_end(self, element: Element) -> bool:
         """Whether nothing in an element is to go on."""
         return all(
-            (entry.launch_dir / STOP).exists() or remains.is_last_word(remains.read_exit(entry.launch_dir))
+            (entry.launch_dir / CANCELLED).exists()
+            or remains.is_last_word(remains.read_exit(entry.launch_dir))
             for entry in self.batches.row(element)
         )
 
+    def _take_out(self, tasks: Sequence[TaskId]) -> None:
+        # Asked for waiting tasks alone, scancel ends all that wait in one record; a hold gives each its own.
+        self._ask(tasks, "scontrol", "hold")
+        self._scancel(tasks, "--state=PENDING")
+
     def _scancel(self, tasks: Sequence[TaskId], *options: str) -> None:
+        self._ask(tasks, "scancel", *options)
+
+    def _ask(self, tasks: Sequence[TaskId], command: str, *options: str) -> None:
         for start in range(0, len(tasks), MANY_IDS):
-            answer = self.commands.ask("scancel", *options, *_compact(tasks[start : start + MANY_IDS]))
+            answer = self.commands.ask(command, *options, *_compact(tasks[start : start + MANY_IDS]))
             # It also fails for what has gone already.
             if answer.code and "contact" in answer.err:
-                message = f"Slurm does not answer scancel: {last_words(answer.err)}."
+                message = f"Slurm does not answer {command}: {last_words(answer.err)}."
                 raise BackendUnavailableError(message)
 
 

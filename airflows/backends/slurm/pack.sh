@@ -8,15 +8,16 @@
 # status of this shell is 0 only if all of them ended with 0.
 #
 # What Slurm signals it signals in all processes of the job, so here nothing is passed on but USR1, which this shell
-# alone gets. An attempt that airflows cancels has a file `stop` in its launch directory.
+# alone gets. An attempt that airflows cancels has a file `cancelled` in its launch directory.
 
+INVALID=64
 failed=0 pids=() members=() is_near=''
 
 pack() {
   local slot line
   mapfile -t -s "$SLURM_ARRAY_TASK_ID" -n 1 line <"$af_batch/packs"
   IFS=$'\t' read -r -a members <<<"${line[0]-}"
-  ((${#members[@]})) || { echo "airflows: $af_batch cannot be read here: is it on a shared disk?" >&2 && exit 64; }
+  ((${#members[@]})) || { echo "airflows: $af_batch cannot be read here: is it on a shared disk?" >&2 && exit "$INVALID"; }
   trap : TERM
   # Until a preamble listens a signal must not end it; whatever it misses is sent again.
   trap '' USR1 USR2
@@ -34,7 +35,7 @@ pack() {
 
 # Whether it is not to be started: cancelled while the job waited, or over when Slurm started the job again.
 is_done() {
-  [[ ! -e $1/stop ]] || return 0
+  [[ ! -e $1/cancelled ]] || return 0
   [[ ${SLURM_RESTART_COUNT:-0} != 0 && -r $1/exit.json ]] || return 1
   [[ $(<"$1/exit.json") != *'"word": "signalled"'* ]]
 }
@@ -62,7 +63,7 @@ look() {
   for slot in "${!pids[@]}"; do
     if ! kill -0 "${pids[slot]}" 2>/dev/null; then
       reap "$slot"
-    elif [[ -e ${members[slot * 2 + 1]}/stop ]]; then
+    elif [[ -e ${members[slot * 2 + 1]}/cancelled ]]; then
       kill -USR2 "${pids[slot]}"
     elif [[ $is_near ]]; then
       kill -USR1 "${pids[slot]}"

@@ -86,9 +86,10 @@ def row_of_member(row: Row, left: dict[str, Any], *, started: bool) -> Row | Non
     is_out_of_memory = row.state == "OUT_OF_MEMORY" and left.get("exit_code") == _KILLED
     if is_last_word(left) and not is_out_of_memory:
         return None
-    if left or row.state in TELLING or row.exit_code in {None, 0} or not started:
+    all_ended_well = row.exit_code == 0 and not row.signal
+    if left or row.state in TELLING or (started and all_ended_well):
         return row
-    # The exit status is 1 where any of them failed: it tells nothing of this one.
+    # That any of them failed, or that the shell that ran them was killed, tells nothing of this one.
     return replace(row, exit_code=None, signal=0)
 
 

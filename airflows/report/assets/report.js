@@ -161,7 +161,15 @@
     return made;
   };
 
+  const startLibrary = () => {
+    if (window.Plotly) return;
+    const script = document.createElement("script");
+    script.textContent = byId("library").textContent;
+    document.head.append(script);
+  };
+
   const drawPlot = (plot) => {
+    startLibrary();
     const figure = JSON.parse(byId(plot.dataset.figure).textContent);
     drawn.add(plot);
     return Plotly.react(plot, figure.data, themed(figure.layout), CONFIG);
@@ -177,7 +185,7 @@
           drawPlot(entry.target);
         }
       }
-    }, { rootMargin: "300px" });
+    }, { rootMargin: "400px" });
     plots.forEach((plot) => near.observe(plot));
     root.dataset.ready = "plots";
   };
@@ -194,5 +202,5 @@
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint);
   paint();
   startTable();
-  document.addEventListener("DOMContentLoaded", startPlots);
+  startPlots();
 })();
