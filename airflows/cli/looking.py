@@ -124,9 +124,10 @@ def _trials(ledger: Ledger, row: SweepRow, *, everything: bool) -> Iterator[Docu
 
 def _sweep(ledger: Ledger, row: SweepRow) -> Document:
     from airflows.cli.lookup import driver_of  # noqa: PLC0415
-    from airflows.engine.results import winning_value  # noqa: PLC0415
 
     if row.ended_at is None:
+        from airflows.engine.results import winning_value  # noqa: PLC0415
+
         best = winning_value(ledger, row)
     else:
         best = None if row.winner is None else row.winner["value"]

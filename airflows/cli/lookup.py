@@ -7,18 +7,17 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflows.cli.failure import UsageError
 from airflows.drivers import Owner
-from airflows.engine.results import SweepResults
-from airflows.engine.site import reload
-from airflows.engine.source import Replicates, open_overrides
 from airflows.errors import NotFoundError, SpecError
 from airflows.ids import canonical_json
 from airflows.ledger import Ledger, SweepRow, open_ledger
-from airflows.train import normalised, parse_override
 from airflows.trial import Trial
+
+if TYPE_CHECKING:
+    from airflows.engine.results import SweepResults
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +128,21 @@ def conditions(texts: Sequence[str] | None, option: str = "--where") -> dict[str
     Raises:
         UsageError: a text has another form.
     """
+    from airflows import train  # noqa: PLC0415 - most have no conditions
+
     try:
-        given = dict(parse_override(text) for text in texts or ())
+        given = dict(train.parse_override(text) for text in texts or ())
     except SpecError as exc:
         message = f"{option}: {exc.message}"
         raise UsageError(message, hint="Write it like parameters.lr=0.1.") from exc
-    return {key: normalised(key, value) for key, value in given.items()}
+    return {key: train.normalised(key, value) for key, value in given.items()}
 
 
 def overrides_of(ledger: Ledger, row: SweepRow, trials: Sequence[Trial]) -> Mapping[int, Mapping[str, Any]]:
     """Return the overrides of trials by number, the replicates' values included."""
+    from airflows.engine.site import reload  # noqa: PLC0415 - `list` needs none of it
+    from airflows.engine.source import Replicates, open_overrides  # noqa: PLC0415
+
     return open_overrides(ledger, row.id, trials, Replicates(reload(row).spec))
 
 

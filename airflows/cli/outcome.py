@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -156,22 +155,14 @@ def tracker_of(found: SweepResults, home: Path) -> Tracker:
     Raises:
         NoResultError: it ran without.
     """
-    from airflows.engine.site import recorded_uri  # noqa: PLC0415
-    from airflows.engine.start import require_same_store  # noqa: PLC0415
-    from airflows.tracking import OpenedSweep, SweepRun, choose_uri, open_tracker  # noqa: PLC0415
+    from airflows.engine.reporting import attached_tracker  # noqa: PLC0415
     from airflows.tracking.uris import OFF  # noqa: PLC0415
 
     row = found.row
     if row.tracking_uri in {"", OFF}:
         message = f"{row.id} ran without MLflow, so it has no metrics."
         raise NoResultError(message, hint="See `tracking` in the sweep file.")
-    # The recorded one is right from every directory; a relative path of the file is not.
-    wanted = recorded_uri(row) or found.sweep.spec.tracking.uri
-    tracker = open_tracker(choose_uri(wanted, os.environ, home), home=home)
-    require_same_store(tracker, row)
-    sweep = SweepRun(row.id, "", owner=row.nonce)
-    tracker.attach(sweep, OpenedSweep(row.experiment_id, row.parent_run_id))
-    return tracker
+    return attached_tracker(row, found.sweep.spec, home)
 
 
 def _rescored(trial: Scored, reading: Reading | None) -> Scored:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from airflows.cli.table import number_text, table
 from airflows.cli.terminal import Style
 from airflows.home import home_directory
-from airflows.preview import Hours, hours_at_most
 from airflows.report.places import spent_by_place
 from airflows.times import human_duration
 
 if TYPE_CHECKING:
     from airflows.documents import Document
     from airflows.ledger import AttemptRow, Ledger, SweepRow
+    from airflows.preview import Hours
 
 _SEVERAL = "burst"
 
@@ -67,11 +67,10 @@ def places_lines(places: Sequence[Mapping[str, Any]] | None, style: Style) -> li
 
 def hours_of_dearest(settings: Mapping[str, Any]) -> Hours:
     """Return what tells the accelerator-hours of an attempt at most, in the dearest of several places."""
-    if settings["type"] != _SEVERAL:
-        return hours_at_most
     from pydantic import ValidationError  # noqa: PLC0415
 
     from airflows.backends.burst import BurstSettings  # noqa: PLC0415
+    from airflows.preview import hours_at_most  # noqa: PLC0415
 
     try:
         places = BurstSettings.model_validate(settings).in_order

@@ -160,7 +160,9 @@ def planned_sweep(
         message = f"--plan {text}: no plan.json here tells which sweep.yaml it is of."
         raise UsageError(message, hint=f"Name it: airflows sweep sweep.yaml --plan {text}")
     if any(HIDDEN in word for name in ("override", "set") for word in made_of.get(name, ())):
-        message = f"--plan {text}: the plan was made with a password among its options, which is kept nowhere."
+        message = (
+            f"--plan {text}: the plan was made with a password among its options, which is kept nowhere."
+        )
         raise UsageError(message, hint=f"Give them again: airflows sweep {made_of['file']} --plan {text} ...")
     path = Path(made_of["file"])
     loaded = load_sweep(

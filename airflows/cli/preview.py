@@ -8,23 +8,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflows import ids
-from airflows.backends.base import Packing
+from airflows.backends.base import Backend, Packing
 from airflows.backends.sharing import require_packing
-from airflows.cli.places import hours_of_dearest
 from airflows.cli.table import number_text, one_line, short_keys, value_text
 from airflows.cli.terminal import Session, Style
 from airflows.documents import Document, without_passwords
 from airflows.errors import AirflowsError
 from airflows.home import home_directory
 from airflows.keys import effective
-from airflows.preview import accelerator_hours, diff_from_base, domain_text
+from airflows.preview import Hours, accelerator_hours, diff_from_base, domain_text, hours_at_most
 from airflows.report.packed import gain_text, planned_gain
 from airflows.search.adaptive import require_packages
 from airflows.space import expand
 from airflows.spec import ADAPTIVE
 
 if TYPE_CHECKING:
-    from airflows.backends.base import Backend
     from airflows.sweepfile import LoadedSweep
 
 _SHOWN_POINTS = 100
@@ -57,10 +55,19 @@ def cost_of(sweep: LoadedSweep) -> Cost:
     if retries is None:
         retries = sweep.base.config.max_retries
     attempts = 1 + (_DEFAULT_RETRIES if retries is None else retries)
-    once = accelerator_hours(sweep, points, hours_of_dearest(sweep.spec.backend))
+    once = accelerator_hours(sweep, points, _hours(sweep))
     caps = [cap for cap in (once and once * attempts, sweep.spec.limits.accelerator_hours) if cap is not None]
     trials = None if points is None else points * len(replicates(sweep))
     return Cost(trials, attempts, once, min(caps, default=None))
+
+
+def _hours(sweep: LoadedSweep) -> Hours:
+    """Return what tells the accelerator-hours of an attempt at most, in the dearest of several places."""
+    if sweep.spec.backend["type"] != "burst":
+        return hours_at_most
+    from airflows.cli.places import hours_of_dearest  # noqa: PLC0415 - a sweep in one place does without
+
+    return hours_of_dearest(sweep.spec.backend)
 
 
 def replicates(sweep: LoadedSweep) -> list[dict[str, Any]]:
@@ -100,12 +107,14 @@ def backend_document(sweep: LoadedSweep) -> Document:
 
 
 def _packing(sweep: LoadedSweep, backend: Backend) -> Document | None:
-    """Return what packing would save."""
+    """Return what packing would save; None where nothing is packed."""
     points, pack = expand(sweep).count(), sweep.spec.pack
+    if pack == 1 or backend.capabilities.packing is Packing.NONE:
+        return None
     allocates = backend.capabilities.packing is Packing.ALLOCATIONS
     room = sweep.spec.limits.concurrent or backend.room_for(sweep.base.config) * pack
     trials = None if points is None else points * len(replicates(sweep))
-    gain = planned_gain(pack, trials, room, allocates=allocates) if pack > 1 else None
+    gain = planned_gain(pack, trials, room, allocates=allocates)
     return None if gain is None else gain.to_dict()
 
 

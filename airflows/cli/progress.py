@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from airflows.backends.places import place_named
 from airflows.cli.render import counts_text, handle_text
 from airflows.cli.table import number_text, one_line
 from airflows.cli.terminal import Session
@@ -315,6 +314,8 @@ class Reporter:
         """Return the log's file, where there is one on this machine."""
         if self.site is None:
             return ""
+        from airflows.backends.places import place_named  # noqa: PLC0415 - help does without
+
         trial = change.before
         root = place_named(self.site.backend, trial.backend).own.root
         path = root / "runs" / trial.sweep / str(trial.number) / f"a{trial.attempt}" / "logs" / "node_0.log"

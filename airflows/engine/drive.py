@@ -237,7 +237,7 @@ class Drive:
             return False
 
     def _newest(self, submission: Submission, trial: Trial) -> tuple[str, int]:
-        """Return (path, step) of a trial's newest checkpoint; an empty path for none, or where nobody knows."""
+        """Return (path, step) of a trial's newest checkpoint; an empty path where none is known."""
         keeper = self._keeper(trial)
         look = newest if keeper is None else keeper.newest_checkpoint
         try:

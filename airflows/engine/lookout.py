@@ -111,7 +111,7 @@ class Lookout:
             waiting = [trial for trial in trials if trial.reason is Reason.MOVED]
             if waiting:
                 self._backend.withdraw([_held(trial) for trial in waiting])
-        others = [_held(trial) for trial in trials if trial not in waiting]
+        others = [_held(trial) for trial in trials if not waiting or trial.reason is not Reason.MOVED]
         if others:
             self._backend.cancel(others)
 

@@ -15,6 +15,7 @@ from sqlalchemy.engine import make_url
 from airflows.errors import LedgerError, MissingExtraError, SchemaTooNewError
 from airflows.file_system import is_on_network
 from airflows.ledger import schema
+from airflows.ledger.upgrading import upgrade
 
 BUSY_TIMEOUT_S = 30.0
 
@@ -33,7 +34,7 @@ def shown(url: str) -> str:
 
 
 def connect(url: str, *, create: bool = True, busy_timeout_s: float = BUSY_TIMEOUT_S) -> sa.Engine:
-    """Return an engine on a ledger whose schema is there and not newer than this program.
+    """Return an engine on a ledger; an older schema is brought up to this program's.
 
     Args:
         url: an SQLAlchemy URL, `sqlite:///path` or `postgresql+psycopg://…`.
@@ -132,26 +133,35 @@ def _prepare(engine: sa.Engine, *, create: bool) -> None:
             f"this airflows knows schemas up to {schema.VERSION}."
         )
         raise SchemaTooNewError(message, hint="Use the airflows that wrote it, or a newer one.")
+    if found is not None and found < schema.VERSION:
+        with _alone(engine) as connection:
+            # Another start may have done it meanwhile.
+            upgrade(connection, _version_in(connection) or schema.VERSION)
 
 
 def _version(engine: sa.Engine) -> int | None:
     with engine.connect().execution_options(reading=True) as connection:
-        if not sa.inspect(connection).has_table("meta"):
-            return None
-        row = connection.execute(sa.select(schema.meta.c.value).where(schema.meta.c.key == "schema")).first()
+        return _version_in(connection) if sa.inspect(connection).has_table("meta") else None
+
+
+def _version_in(connection: sa.Connection) -> int | None:
+    row = connection.execute(sa.select(schema.meta.c.value).where(schema.meta.c.key == "schema")).first()
     return None if row is None else int(row.value)
 
 
-def _create(engine: sa.Engine) -> None:
-    # Two first starts at once: SQLite's BEGIN IMMEDIATE and PostgreSQL's advisory lock let one go first.
+@contextlib.contextmanager
+def _alone(engine: sa.Engine) -> Iterator[sa.Connection]:
+    """Be the only one who changes tables: SQLite's BEGIN IMMEDIATE, PostgreSQL's advisory lock see to it."""
     with engine.begin() as connection:
         if engine.dialect.name == "postgresql":
             connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7261944)")
+        yield connection
+
+
+def _create(engine: sa.Engine) -> None:
+    with _alone(engine) as connection:
         schema.metadata.create_all(connection)
-        there = connection.execute(
-            sa.select(schema.meta.c.value).where(schema.meta.c.key == "schema")
-        ).first()
-        if there is None:
+        if _version_in(connection) is None:
             connection.execute(schema.meta.insert().values(key="schema", value=str(schema.VERSION)))
 
 

@@ -69,7 +69,7 @@ def page(facts: Facts, library: str) -> Iterator[str]:
         if not figure.why_not:
             yield _script(f"figure-{figure.name}", _data(figure.to_dict()))
     yield _table_data(facts)
-    # No browser runs text: the page's own script does, when the first plot is wanted, since that takes a while.
+    # No browser runs text: the page's own script does when a plot is wanted, since that takes a while.
     yield '<script type="text/plain" id="library">'
     # Within a string of a script the two are the same, and only one of them ends the element.
     yield library.replace("</script", "<\\/script")
@@ -91,23 +91,29 @@ def _figures(facts: Facts) -> dict[str, Figure]:
 
 def _sections(facts: Facts, figures: Mapping[str, Figure]) -> Iterator[_Section]:
     drawn = {name: _figure(figure) for name, figure in figures.items()}
+    fronted, pairs = (
+        [_figure(figures[name], heading=len(names) > 1) for name in names]
+        for names in (_named(figures, "pareto-"), _named(figures, "contour-"))
+    )
     yield _Section("winner", "Best compromise" if len(facts.goals) > 1 else "Winner", _winner(facts))
     yield _Section("table", "Ranked table", _table())
     yield _Section("history", "Optimisation history", drawn["history"])
-    if front := [name for name in figures if name.startswith("pareto-")]:
-        yield _Section("pareto", "Pareto front", "".join(drawn[name] for name in front))
-    pairs = [name for name in figures if name.startswith("contour-")]
+    if fronted:
+        yield _Section("pareto", "Pareto front", "".join(fronted))
     yield _Section("parallel", "Parallel coordinates", drawn["parallel"])
     yield _Section("importance", "Parameter importance", drawn["importance"])
     yield _Section("slices", "Slices", drawn["slices"])
-    contour = "".join(_figure(figures[name], heading=len(pairs) > 1) for name in pairs)
-    yield _Section("contours", "Contours", f'<div class="pairs">{contour}</div>\n')
+    yield _Section("contours", "Contours", f'<div class="pairs">{"".join(pairs)}</div>\n')
     yield _Section("curves", "Learning curves", drawn["curves"])
     yield _Section("failures", "Failures by cause", drawn["failures"] + _causes(facts.causes))
     yield _Section("timeline", "Timeline", drawn["timeline"])
     yield _Section("cost", "Cost", drawn["cost"])
     yield _Section("environment", "Code and environment", _environment(facts))
     yield _Section("source", "sweep.yaml", _source(facts.source))
+
+
+def _named(figures: Mapping[str, Figure], beginning: str) -> list[str]:
+    return [name for name in figures if name.startswith(beginning)]
 
 
 # Parts
@@ -206,7 +212,7 @@ def _table_data(facts: Facts) -> str:
 
 
 def _figure(figure: Figure, *, heading: bool = False) -> str:
-    title = f"<h3>{_text(figure.title)}</h3>\n" if heading or figure.name.startswith("pareto-") else ""
+    title = f"<h3>{_text(figure.title)}</h3>\n" if heading else ""
     if figure.why_not:
         return f'{title}<p class="none">{_text(figure.why_not)}</p>\n'
     height = int(figure.layout["height"])

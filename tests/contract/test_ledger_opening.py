@@ -110,6 +110,46 @@ def test_of_two_first_starts_on_a_server_one_waits(postgres_url):
     assert made.is_set()
 
 
+def as_written_by_the_first_version(url) -> None:
+    engine = connect(url)
+    with engine.begin() as connection:
+        for column in ("plan", "edits"):
+            connection.exec_driver_sql(f"ALTER TABLE sweeps DROP COLUMN {column}")
+        if engine.dialect.name == "postgresql":
+            connection.exec_driver_sql("ALTER TABLE attempts ALTER COLUMN accelerators TYPE integer")
+        connection.execute(schema.meta.update().values(value="1"))
+    engine.dispose()
+
+
+def columns(engine) -> dict[str, list[tuple[str, str]]]:
+    found = sa.inspect(engine)
+    return {
+        name: sorted((each["name"], str(each["type"])) for each in found.get_columns(name))
+        for name in found.get_table_names()
+    }
+
+
+def test_a_ledger_of_an_older_airflows_is_brought_up_to_date_once(database_url):
+    engine = connect(database_url)
+    fresh = columns(engine)
+    engine.dispose()
+    as_written_by_the_first_version(database_url)
+    engines: list[sa.Engine] = []
+    threads = [threading.Thread(target=lambda: engines.append(connect(database_url))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+
+    assert len(engines) == 4
+    for each in engines:
+        assert columns(each) == fresh
+        each.dispose()
+    ledger = Ledger(connect(database_url, create=False))
+    assert ledger.sweeps() == []
+    ledger.close()
+
+
 def test_a_ledger_of_a_newer_airflows_is_refused_and_left_alone(database_url, refusal):
     engine = connect(database_url)
     with engine.begin() as connection:
@@ -119,7 +159,7 @@ def test_a_ledger_of_a_newer_airflows_is_refused_and_left_alone(database_url, re
     assert isinstance(error, SchemaTooNewError)
     assert error.exit_code == 2
     assert (
-        "has schema 99; this airflows knows schemas up to 1. Use the airflows that wrote it, or a newer one."
+        "has schema 99; this airflows knows schemas up to 2. Use the airflows that wrote it, or a newer one."
         in str(error)
     )
     with engine.connect() as connection:

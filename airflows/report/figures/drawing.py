@@ -154,7 +154,8 @@ class Positions:
         there = [value for value in values if value is not None]
         if there and all(map(is_number, there)):
             is_log = parameter.is_log and min(there) > 0
-            return cls(parameter, True, is_log, decades=math.log10(max(there) / min(there)) if is_log else 0.0)
+            decades = math.log10(max(there)) - math.log10(min(there)) if is_log else 0.0
+            return cls(parameter, True, is_log, decades=decades)
         # Numbers among words keep their order, words theirs.
         order = sorted(there, key=lambda value: (not is_number(value), value if is_number(value) else 0))
         words = {shown(value): is_number(value) for value in order}

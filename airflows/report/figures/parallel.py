@@ -114,7 +114,7 @@ def _number_ticks(low: float, high: float, is_log: bool) -> list[tuple[float, st
     heights = (0.0, 0.5, 1.0)
     values = [low + (high / 2 - low / 2) * 2 * height for height in heights]
     return [
-        (height, f"{10**value if is_log else value:.3g}")
+        (height, f"{10**value if is_log else value:.4g}")
         for height, value in zip(heights, values, strict=True)
     ]
 
