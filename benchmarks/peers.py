@@ -304,14 +304,16 @@ def run_all(ways: Sequence[Way], repeat: int, within: Path) -> None:
 def lines(ways: Sequence[Way], repeat: int) -> Iterator[str]:
     """Yield the table, in Markdown."""
     load = f"load {os.getloadavg()[0]:.1f} at the end"
-    yield f"{datetime.now(UTC):%Y-%m-%d}, {machine()}; median of {repeat}; {load}."
+    yield f"{datetime.now(UTC):%Y-%m-%d}, {machine()}; {load}."
+    runs = min((len(way.seconds) for way in ways if not way.why_not), default=0)
+    yield f"Medians of {runs} of {repeat} runs at least."
     yield ""
     yield "| way | trials | ms a trial | over the bare command, ms | ratio | driver, MB |"
     yield "|---|--:|--:|--:|--:|--:|"
     for base, of_kind in ((way, [w for w in ways if w.on_slurm is way.on_slurm]) for way in _bare(ways)):
         for way in of_kind:
             if not way.seconds:
-                yield f"| {way.name} | | {way.why_not} | | | |"
+                yield f"| {way.name} | | {way.why_not or 'not measured'} | | | |"
                 continue
             over = f"{way.ms - base.ms:.2f} | {way.ms / base.ms:.1f}" if base.seconds else " | "
             peak_mb = statistics.median(way.peak_mb)
@@ -353,7 +355,9 @@ def main() -> None:
         if cluster is not None:
             ways += slurm_ways(options.trials, cluster, python, lacking)
         ways = [way for way in ways if options.only in way.name or way in _bare(ways)]
-        run_all(ways, options.repeat, directory)
+        # Whoever cannot wait for the rest gets the table so far.
+        with contextlib.suppress(KeyboardInterrupt):
+            run_all(ways, options.repeat, directory)
         text = "\n".join(lines(ways, options.repeat))
     if cluster is None:
         text += f"\n\nWithout Slurm: {why_not()}."

@@ -287,10 +287,12 @@ class KeepsFromHosts(Protocol):
 
 @runtime_checkable
 class WithdrawsRuns(Protocol):
-    """What a backend with a queue may offer besides: to take out what waits, and leave alone what has started."""
+    """What a backend with a queue may offer besides: to take out what waits, and nothing that has started."""
 
     def withdraw(self, handles: Sequence[Handle]) -> None:
-        """Ask that those of the runs which wait never start; the others go on. Idempotent; poll tells the rest.
+        """Ask that those of the runs which wait never start; the others go on.
+
+        Idempotent; poll tells the rest.
 
         Such a run ends without an exit code, and its word is `CANCELLED`.
 

@@ -24,7 +24,7 @@ from airflows.tracking import open_tracker
 from airflows.trial import Reason
 
 SAVES = """
-import os, pathlib, time
+import os, pathlib, threading
 kept, resume = pathlib.Path(os.environ["AIRFLOWS_CHECKPOINT_DIR"]), os.environ["AIRFLOWS_RESUME_FROM"]
 step = int(resume.rpartition("-")[2]) if resume else 0
 while True:
@@ -33,7 +33,7 @@ while True:
     aside.mkdir()
     (aside / "trainer_state.json").write_text("{}")
     aside.rename(kept / f"checkpoint-{step}")
-    time.sleep(0.3)
+    threading.Event().wait(0.3)
 """
 BASE = {
     "experiment_name": "demo",

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.live
 AIRFLOWS = Path(sys.executable).parent / "airflows"
 # Logs a value as MLflow's client would, and goes on until it is let go.
 TRIAL = """
-import os, pathlib, sqlite3, sys, time, yaml
+import os, pathlib, sqlite3, sys, threading, yaml
 with open(os.environ["HYPERPARAMETERS_PATH"]) as file:
     lr = yaml.safe_load(file)["lr"]
 store = sqlite3.connect(os.environ["MLFLOW_TRACKING_URI"].removeprefix("sqlite:///"), timeout=60)
@@ -27,7 +27,7 @@ with store:
             (lr, os.environ["MLFLOW_RUN_ID"]),
         )
 while not pathlib.Path("go").exists():
-    time.sleep(0.05)
+    threading.Event().wait(0.05)
 if lr == 0.3:
     sys.exit("ValueError: lr is too high")
 """

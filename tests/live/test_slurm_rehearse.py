@@ -9,7 +9,7 @@ pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 # As MLflow's client would log it, without the seconds that importing it takes.
 PROGRAM = """\
-import os, pathlib, sqlite3, time
+import os, pathlib, sqlite3, threading, time
 import yaml
 with open(os.environ["HYPERPARAMETERS_PATH"], encoding="utf-8") as file:
     seed = yaml.safe_load(file)["seed"]
@@ -27,7 +27,7 @@ for step in range(int(pathlib.Path(resume).read_text()) + 1 if resume else 0, 10
     aside = folder / f"step-{step}.tmp"
     aside.write_text(str(step))
     aside.rename(folder / f"step-{step}.pt")
-    time.sleep(0.3)
+    threading.Event().wait(0.3)
 """
 
 
