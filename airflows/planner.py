@@ -81,7 +81,9 @@ def _follow_submission(view: View, trial: Trial, seen: Sighting, made: Plan) -> 
 
 def _is_settled(view: View, trial: Trial) -> bool:
     """Whether a submission that `find` does not know can no longer be on its way."""
-    return view.now >= max(trial.claimed_at or 0.0, view.rules.since) + view.rules.settle_s
+    rules = view.rules
+    settle_s = next((each.settle_s for each in rules.places if each.name == trial.backend), rules.settle_s)
+    return view.now >= max(trial.claimed_at or 0.0, rules.since) + settle_s
 
 
 def _next_event(view: View, trial: Trial, seen: Sighting) -> Event | None:

@@ -88,10 +88,12 @@ class PlaceRule:
     Attributes:
         name: as in `Trial.backend`.
         concurrent: most trials in flight there.
+        settle_s: as in `Rules`, there.
     """
 
     name: str
     concurrent: int
+    settle_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ class Rules:
         retry: of the sweep.
         since: nothing that an earlier driver sends is sent later than this, seconds since the epoch.
         settle_s: seconds after a claim, and after `since`, before a run that cannot be found counts as
-            never submitted.
+            never submitted; each of several places has its own.
         idempotent: submitting again is safe before that.
         backend: the backend's name, written with each attempt.
         strict: nothing new starts once it is known that the metric is not logged under its name.

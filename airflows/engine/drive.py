@@ -260,7 +260,10 @@ class Drive:
         backend, config = self.site.backend, self.site.sweep.base.config
         if not isinstance(backend, HasPlaces):
             return ()
-        return tuple(PlaceRule(place.name, backend.room_at(place, config)) for place in backend.places)
+        return tuple(
+            PlaceRule(place.name, backend.room_at(place, config), place.own.capabilities.visibility_lag_s)
+            for place in backend.places
+        )
 
     def _rules(self, row: SweepRow, lease: Lease) -> Rules:
         site = self.site

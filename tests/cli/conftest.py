@@ -65,7 +65,8 @@ class Cli:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
         self.env = {**kept, "AIRFLOWS_HOME": str(home), "TERM": "dumb", "TZ": "UTC"}
         # Compiling all modules anew for every command would take most of the time.
-        self.env.pop("PYTHONDONTWRITEBYTECODE", None)
+        for name in ("PYTHONDONTWRITEBYTECODE", "COLUMNS", "LINES"):
+            self.env.pop(name, None)
         self.processes: list[subprocess.Popen[str]] = []
 
     def __call__(self, *words: str | Path, env: Mapping[str, str] | None = None) -> Done:

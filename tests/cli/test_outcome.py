@@ -149,7 +149,7 @@ def test_another_metric_needs_a_goal(swept):
 def test_best_is_the_winner_alone(swept):
     results = swept("results", "lr", "-o", "json").document
     best = swept("best", "lr", "-o", "json").document
-    assert best == {**results["winner"], "verdict": results["verdict"]}
+    assert best == {**results["winner"], "verdict": results["verdict"], "registered": None}
     told = swept("best", "lr").out
     assert "parameters.lr" in told
     assert "0.3" in told

@@ -48,7 +48,8 @@ def test_where_the_backend_gives_no_reason_nothing_is_told():
 
 def notes_on(uri: str, *, shares_host: bool = False) -> list[str]:
     can = SimpleNamespace(shares_host=shares_host, uploads=False)
-    site = SimpleNamespace(tracker=SimpleNamespace(uri=uri), backend=SimpleNamespace(capabilities=can))
+    places = [SimpleNamespace(own=SimpleNamespace(capabilities=can))]
+    site = SimpleNamespace(tracker=SimpleNamespace(uri=uri), places=places)
     return start._notes_on_store(site)
 
 

@@ -108,7 +108,8 @@ class JobController:
         status = self._world.store.edited(job)["status"]
         pods = [pod for resource, pod in self._world.store.dependents(uid) if resource == "pods"]
         sorted_pods = tally(pods, counts_stopping=spec.get("podReplacementPolicy") != "Failed")
-        is_stopped = bool(spec.get("suspend")) or "deletionTimestamp" in job["metadata"]
+        is_going = "deletionTimestamp" in job["metadata"]
+        is_stopped = bool(spec.get("suspend")) or is_going
         has_end = has(job, "FailureTarget") or has(job, "SuccessCriteriaMet")
         told = self._count(job, status, sorted_pods, memory, is_counted=not (is_stopped or has_end))
         ending = None if has_end else self._ending(job, status, sorted_pods, told)
@@ -118,14 +119,22 @@ class JobController:
             if ending.first == "FailureTarget":
                 self._count_stopped(status, sorted_pods)
             has_end = True
-        elif not has_end and "deletionTimestamp" not in job["metadata"]:
+        elif not has_end and not is_going:
             if spec.get("suspend"):
                 self._suspend(job, status, sorted_pods)
             else:
                 self._run(job, status, sorted_pods, memory)
+        if is_going:
+            self._release_unbound(sorted_pods)
         self._write(job, status)
         if has_end:
             self._finish(job)
+
+    def _release_unbound(self, pods: Tally) -> None:
+        """Let go of pods that no node has, and for whose end nobody waits."""
+        for pod in pods.terminating:
+            if "nodeName" not in pod["spec"]:
+                self._deletion.release(pod)
 
     def _count(self, job: Json, status: Json, pods: Tally, memory: _Memory, *, is_counted: bool) -> str:
         """Count pods that have ended; return why the Job is to fail, if a rule says so."""
