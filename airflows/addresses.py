@@ -7,8 +7,10 @@ takes `/`, `?` and `#` in it as they are.
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from urllib.parse import unquote
 
 HIDDEN = "***"
@@ -20,7 +22,10 @@ _WEB_USER_END = re.compile(r"[:/?#]")
 _HOST_AND_PORT = re.compile(r"(?:\[[^\]@]*\]|[^:/?#@]*):\d*(?:[/?#]|$)")
 _QUERY = re.compile(r"[?&](?P<key>[^=&?]*)=(?P<value>[^&]*)")
 _SECRET_KEY = re.compile(
-    r"passw|passphrase|pwd|secret|token|credential|signature|^sig$|odbc_connect|"
+    r"passw|passphrase|pwd|secret|credential|^sig$|odbc_connect|"
+    # Whole words: `tokenizer` and `max_tokens` are no secrets.
+    r"(?:^|[^a-z]|access|api|auth|bearer|id|refresh|security|session)token(?:$|[^a-z])|"
+    r"(?:^|[^a-z])signature(?:$|[^a-z])|"
     r"(?:api|access|account|private)[_-]?key",
     re.IGNORECASE,
 )
@@ -30,6 +35,7 @@ _SHELL = frozenset({"ssh", "git"})
 _NO_PASSWORDS = frozenset({"", "x-oauth-basic"})
 _PIECES = re.compile(r"[/?#@&]")
 _SHORTEST_PIECE = 4
+_SEAL_ROUNDS = 50_000
 
 _Span = tuple[int, int]
 
@@ -41,9 +47,25 @@ def hidden(text: str) -> str:
 
 def hidden_in(address: str) -> str:
     """Return one address with its secrets replaced by `***`; it may have blanks in it."""
+    return _replaced(address, lambda _: HIDDEN)
+
+
+def sealed(text: str) -> str:
+    """Return a text with `***` and a digest in place of each secret of the addresses in it."""
+    return _WORD.sub(lambda found: _replaced(found[0], seal), text) if "://" in text else text
+
+
+@functools.lru_cache(maxsize=1000)
+def seal(secret: str) -> str:
+    """Return `***` and a short digest of a secret, slow to make, since by it guesses can be tried."""
+    made = hashlib.pbkdf2_hmac("sha256", secret.encode(), b"airflows", _SEAL_ROUNDS, dklen=6)
+    return f"{HIDDEN}{made.hex()}"
+
+
+def _replaced(address: str, shown: Callable[[str], str]) -> str:
     made, end = [], 0
     for start, stop in _merged(_spans(address)):
-        made += [address[end:start], HIDDEN]
+        made += [address[end:start], shown(address[start:stop])]
         end = stop
     return "".join([*made, address[end:]])
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from airflows.errors import AirflowsError
+from airflows.plans import Plan
 from airflows.snapshot import file_digests
 
 _FEW = 5
@@ -60,7 +63,14 @@ def code_digests(directory: Path, *, without: Collection[Path] = ()) -> dict[str
 
 def _is_plan(path: Path) -> bool:
     with path.open("rb") as file:
-        return _PLAN.match(file.read(_PLAN_HEAD)) is not None
+        if _PLAN.match(file.read(_PLAN_HEAD)) is None:
+            return False
+    try:
+        Plan.from_document(json.loads(path.read_bytes()), file=str(path))
+    except (AirflowsError, ValueError):
+        # A configuration, say, that only begins like a plan.
+        return False
+    return True
 
 
 def code_changes(before: Path, now: Path, *, without: Collection[Path] = ()) -> CodeChanges:

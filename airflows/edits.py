@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from airflows.axes import Overrides, Point
 from airflows.domains import likeness
+from airflows.errors import ConflictError
 from airflows.space import Expansion
 from airflows.sweepfile import LoadedSweep, sweep_from_mapping
 from airflows.yamlio import parse
@@ -120,7 +121,12 @@ class EditedExpansion(Expansion):
 
     @cached_property
     def _frozen(self) -> Sequence[Overrides]:
-        return list(self._earlier())
+        frozen = list(self._earlier())
+        if len(frozen) != self._made:
+            # Every number behind would be that of another point.
+            message = f"the sweep's earlier files made {self._made} points, and now they make {len(frozen)}."
+            raise ConflictError(message, hint="Start another sweep with the points that are left: --new")
+        return frozen
 
     @cached_property
     def _numbers(self) -> Mapping[str, int]:

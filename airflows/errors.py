@@ -123,6 +123,10 @@ class SubmitUnsentError(SubmitError):
     kind = "unsent"
 
 
+class SubmitUnreachedError(SubmitUnsentError):
+    """The job certainly did not start, because nobody was reached: there may be room for it all the same."""
+
+
 class SubmitAmbiguousError(SubmitError):
     """Nobody knows whether the job was accepted: ask `Backend.find` before anything else."""
 

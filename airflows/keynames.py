@@ -58,7 +58,15 @@ class KeyNames:
         try:
             return join_key(check_key(text))
         except SpecError as exc:
-            raise place.error(exc.message, exc.hint) from exc
+            raise place.error(exc.message, self._inside(text) or exc.hint) from exc
+
+    def _inside(self, text: str) -> str:
+        """Return the advice to write a key with what it stands in; empty where the base has none like it."""
+        parts = split_key(text)
+        for above in FREE_FORM:
+            if get_key(self.base, (above, *parts)) is not MISSING:
+                return f"Did you mean {join_key((above, *parts))}?"
+        return ""
 
     def check_swept(self, key: str, place: Place) -> None:
         """Check that trials may differ in the key.

@@ -3,7 +3,7 @@
 A trial goes to the first place that has room. From where it waits in a queue for too long it is taken out,
 seen gone, and offered to the places behind that one; so is one that a place had no room for after all. The
 silence of a place decides nothing: what is there stays there, and others wait for it for as long as they
-would wait in its queue.
+would wait in its queue. Nothing is taken out of a queue for a place that has let nothing through of late.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from airflows.backends.base import Phase
 from airflows.ledger.records import Wish
-from airflows.planning import Plan, View
+from airflows.planning import PASSED_ON, Plan, View
 from airflows.times import human_duration
 from airflows.trial import Event, EventKind, Reason, State, Trial
 
@@ -21,7 +21,6 @@ LEAVES = frozenset(
     {EventKind.SUCCEEDED, EventKind.FAILED, EventKind.RETRIED, EventKind.GONE, EventKind.UNSENT}
 )
 """What happens to a trial that then takes no room any more."""
-_PASSED_ON = frozenset({Reason.MOVED, Reason.NO_ROOM})
 
 
 class Rooms:
@@ -40,14 +39,24 @@ class Rooms:
         self._room = {place.name: place.concurrent - held[place.name] for place in rules.places}
         self._silent = set(view.silent)
         self._given_up = {name for name, since in view.silent.items() if view.now - since >= rules.after_s}
-        # What is on its way to another place finds room there when it comes.
-        for trial in view.in_flight:
-            kind = event_of.get(trial.number)
-            if _is_moving(trial) and kind not in {EventKind.STARTED, EventKind.SUCCEEDED}:
-                self.take(trial)
+        self._refusing = {name: row.may_ask_at(rules.after_s) for name, row in view.refused.items()}
+        self._now = view.now
+        stays = {EventKind.STARTED, EventKind.SUCCEEDED}
+        self._leaving = [t for t in view.in_flight if _is_moving(t) and event_of.get(t.number) not in stays]
 
     def take(self, trial: Trial) -> str:
         """Return the place that a trial goes to, which has room for one less; empty while it waits."""
+        if trial.reason is not Reason.MOVED:
+            self._keep_for_leaving()
+        return self._take(trial)
+
+    def _keep_for_leaving(self) -> None:
+        """Keep room for what is on its way to another place; those that have left already come before it."""
+        leaving, self._leaving = self._leaving, []
+        for trial in leaving:
+            self._take(trial)
+
+    def _take(self, trial: Trial) -> str:
         for name in self._order_for(trial):
             if self._room[name] <= 0:
                 continue
@@ -60,16 +69,20 @@ class Rooms:
 
     def take_behind(self, place: str) -> str:
         """Return the next place behind one that has room, which has room for one less; empty for none."""
+        self._keep_for_leaving()
         if place not in self._room:
             return ""
         for name in self._names[self._names.index(place) + 1 :]:
-            if self._room[name] > 0 and name not in self._silent:
-                self._room[name] -= 1
-                return name
+            may_ask_at = self._refusing.get(name, 0.0)
+            if self._room[name] <= 0 or name in self._silent or self._now < may_ask_at:
+                continue
+            # One trial is enough to see whether it lets them through again.
+            self._room[name] = 0 if name in self._refusing else self._room[name] - 1
+            return name
         return ""
 
     def _order_for(self, trial: Trial) -> Sequence[str]:
-        if trial.reason not in _PASSED_ON or trial.backend not in self._room:
+        if trial.reason not in PASSED_ON or trial.backend not in self._room:
             return self._names
         behind = self._names.index(trial.backend) + 1
         return [*self._names[behind:], *self._names[:behind]]

@@ -72,11 +72,20 @@ def _follow_submission(view: View, trial: Trial, seen: Sighting, made: Plan) -> 
     elif seen.absent:
         is_settled = _is_settled(view, trial)
         is_wanted = view.wish is Wish.RUN and not view.halted and trial.number not in view.cancels
-        if is_wanted and (is_settled or view.rules.idempotent):
+        if is_settled and is_wanted and _is_in_vain(view, seen):
+            detail = f"{trial.backend} let no submission of it through."
+            made.events.append((trial, Event(EventKind.UNSENT, view.now, Reason.NO_ROOM, detail)))
+        elif is_wanted and (is_settled or view.rules.idempotent):
             made.events.append((trial, Event(EventKind.RECLAIMED, view.now)))
             made.resubmits.append(trial)
         elif is_settled:
             made.events.append((trial, Event(EventKind.UNSENT, view.now, Reason.UNSENT)))
+
+
+def _is_in_vain(view: View, seen: Sighting) -> bool:
+    """Whether a submission has been tried in one of several places for as long as a trial waits there."""
+    since = view.now if seen.doubted_since is None else seen.doubted_since
+    return bool(view.rules.places) and view.now - since >= view.rules.after_s
 
 
 def _is_settled(view: View, trial: Trial) -> bool:
@@ -267,12 +276,15 @@ def _place(view: View, made: Plan, rooms: Rooms | None) -> None:
     """Claim ready trials while there is room."""
     if view.wish is not Wish.RUN or view.halted or made.halt:
         return
-    freed = sum(event.kind in LEAVES for _, event in made.events)
+    # What leaves one place for another has its own turn again at once, and nothing else takes it.
+    freed = sum(event.kind in LEAVES and not _is_moved(trial, event) for trial, event in made.events)
     limits, queue = view.rules.limits, view.rules.queue
     room = limits.concurrent - (len(view.in_flight) - freed)
     if queue:
-        made.throttle = max(1, room + len(made.resubmits))
-        room = max(room, queue - (len(view.in_flight) - freed)) if room > 0 else 0
+        pack = min(view.rules.pack, limits.concurrent)
+        made.throttle = max(pack, room + len(made.resubmits))
+        may_start = room >= max(1, min(pack, len(view.ready)))
+        room = max(room, queue - (len(view.in_flight) - freed)) if may_start else 0
     room = _in_whole_packs(view, room)
     fresh_left = None if not limits.trials else limits.trials - view.tally.started
     cancelled = {trial.number for trial, _ in made.events}
@@ -292,6 +304,10 @@ def _place(view: View, made: Plan, rooms: Rooms | None) -> None:
         if is_fresh and fresh_left is not None:
             fresh_left -= 1
         made.claims.append(trial)
+
+
+def _is_moved(trial: Trial, event: Event) -> bool:
+    return event.kind is EventKind.GONE and trial.reason is Reason.MOVED
 
 
 def _in_whole_packs(view: View, room: int) -> int:

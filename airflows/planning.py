@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from airflows.backends.base import Observation
 from airflows.failures import Verdict
 from airflows.ledger.records import Wish
 from airflows.retry import NO_PROGRESS, Progress, RetryPolicy
-from airflows.trial import Event, Handle, Trial
+from airflows.trial import Event, Handle, Reason, Trial
+
+PASSED_ON = frozenset({Reason.MOVED, Reason.NO_ROOM})
+"""Why a trial goes on behind the place where it was."""
+
+_LEAST_REFUSED_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +71,7 @@ class Sighting:
         handle: from `find`, for a trial that was being submitted.
         run_id: the MLflow run of such a trial.
         absent: `find` answered and does not know the trial's token.
+        doubted_since: since when it is tried to submit such a trial in its place.
         verdict: why it ended, for an ended run that is no clean exit.
         progress: how far it was when it ended.
         relieves: its next attempt would have other values, should it have run out of memory.
@@ -75,6 +82,7 @@ class Sighting:
     handle: Handle | None = None
     run_id: str = ""
     absent: bool = False
+    doubted_since: float | None = None
     verdict: Verdict | None = None
     progress: Progress = NO_PROGRESS
     relieves: bool = False
@@ -94,6 +102,27 @@ class PlaceRule:
     name: str
     concurrent: int
     settle_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Refusals:
+    """A row of submissions that one of several places did not let through, and none that it did.
+
+    Attributes:
+        first_at: when it began, seconds since the epoch.
+        last_at: when the last of them was.
+    """
+
+    first_at: float
+    last_at: float
+
+    def may_ask_at(self, after_s: float) -> float:
+        """Return when a trial may lose its turn elsewhere for another try, ever more seldom.
+
+        Args:
+            after_s: as in `Rules`.
+        """
+        return self.last_at + max(_LEAST_REFUSED_S, after_s, self.last_at - self.first_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +202,7 @@ class View:
         hopeless: PENDING trials whose own failure would have been followed by another attempt, had the sweep
             not failed as a whole.
         silent: since when places do not answer, by name.
+        refused: places that let nothing through, by name.
     """
 
     now: float
@@ -191,6 +221,7 @@ class View:
     hopeless: Sequence[Trial] = ()
     orders: Orders = NO_ORDERS
     silent: Mapping[str, float] = field(default_factory=dict)
+    refused: Mapping[str, Refusals] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -216,3 +247,8 @@ class Plan:
     halt: str = ""
     spent: bool = False
     done: bool = False
+
+    def claimed(self, trial: Trial, place: str) -> dict[str, Any]:
+        """Return what a claim for a place changes of a trial; what was passed on stays so until sent."""
+        kept = {"reason": trial.reason} if self.places and trial.reason in PASSED_ON else {}
+        return {"backend": place, **kept}

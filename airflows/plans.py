@@ -1,6 +1,7 @@
 """A plan: all that decides what a sweep will run, with a hash over it, and in what two plans differ. Pure.
 
-Secrets are in it as references only, and passwords in addresses as `***`.
+Secrets are in it as references only; passwords in addresses, and what an environment variable calls a secret,
+as `***` and a digest: another password is another plan.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from airflows.addresses import hidden
+from airflows.addresses import is_secret_name, seal, sealed
 from airflows.errors import SpecError
 from airflows.ids import canonical_json, digest
 from airflows.sweepfile import LoadedSweep
@@ -23,6 +24,7 @@ LISTED = 10_000
 # These are in the definition of the sweep, in a form that does not depend on how they are written.
 _DEFINED = frozenset({"base", "overrides", "space", "include", "exclude", "search", "replicates"})
 _CAUSES_OF_POINTS = frozenset({"base", "space", "include", "exclude", "search"})
+_VARIABLES = "env_variables"
 _FEW = 5
 _TEXT_CHARS = 60
 
@@ -41,23 +43,29 @@ class Plan:
     points: Sequence[Mapping[str, Any]]
 
     @classmethod
-    def of(cls, sweep: LoadedSweep, *, code: str, directory: str = "") -> Plan:
+    def of(cls, sweep: LoadedSweep, *, code: str, directory: str = "", mlflow: str = "") -> Plan:
         """Return the plan of a sweep.
 
         Args:
             sweep: as it was loaded.
             code: digest of its code, empty where the base names none.
             directory: where the command runs, empty where that is a copy of the code.
+            mlflow: address of the MLflow that the environment names, empty where the file decides it.
         """
         definition = {
             name: part for name, part in sweep.definition.items() if name not in {"objectives", "stop"}
         }
+        definition["space"] = [
+            [keys, _sealed(domain) if any(map(_is_secret_variable, keys)) else domain, clauses]
+            for keys, domain, clauses in definition["space"]
+        ]
         points = [_kept(p.overrides) for p in itertools.islice(sweep.expansion.points(), LISTED)]
         parts = {
             **_kept(sweep.spec.model_dump(exclude=set(_DEFINED))),
             **_kept(definition),
             "code": code,
             "directory": directory,
+            "mlflow": _kept(mlflow),
         }
         return cls({**parts, "points": {"count": sweep.expansion.count(), "digest": digest(points)}}, points)
 
@@ -170,17 +178,45 @@ def _is_same(one: Any, other: Any) -> bool:
 
 
 def _kept(value: Any) -> Any:
-    """Return a tree as JSON keeps it and gives it back, without passwords."""
+    """Return a tree as JSON keeps it and gives it back, with a seal in place of each secret."""
     match value:
         case str():
-            return hidden(value)
+            return sealed(value)
         case float() if not math.isfinite(value):
             return repr(value)
         case None | bool() | int() | float():
             return value
         case Mapping():
-            return {str(key): _kept(item) for key, item in value.items()}
+            return {str(key): _kept_at(str(key), item) for key, item in value.items()}
         case list() | tuple():
             return [_kept(item) for item in value]
         case _:
             return str(value)
+
+
+def _kept_at(key: str, value: Any) -> Any:
+    if key == _VARIABLES and isinstance(value, Mapping):
+        return {
+            str(name): _sealed(item) if is_secret_name(str(name)) else _kept(item)
+            for name, item in value.items()
+        }
+    return _sealed(value) if _is_secret_variable(key) else _kept(value)
+
+
+def _is_secret_variable(key: str) -> bool:
+    """Whether a dotted key is that of an environment variable that is a secret by its name."""
+    place, _, name = key.partition(".")
+    return place == _VARIABLES and is_secret_name(name)
+
+
+def _sealed(value: Any) -> Any:
+    """Return a tree with a seal in place of each of its values."""
+    match value:
+        case Mapping():
+            return {str(key): _sealed(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_sealed(item) for item in value]
+        case None:
+            return None
+        case _:
+            return seal(str(value))

@@ -34,6 +34,7 @@ def project_files(template: str, name: str) -> dict[str, str]:
     for path in _COMMON:
         text = package.joinpath("project", path).read_text("utf-8")
         made[path] = text.replace(_DEPENDENCIES, f"[{', '.join(TEMPLATES[template])}]").replace(_NAME, name)
+    made[".gitignore"] = package.joinpath("project", "gitignore").read_text("utf-8")
     for kind, schema in (("train", train.json_schema()), ("sweep", spec.json_schema())):
         made[f".schemas/{kind}.schema.json"] = json.dumps(schema, indent=2) + "\n"
     return made

@@ -9,7 +9,6 @@ from typing import Any
 from airflows.axes import Axis, Clause, Overrides, Rule, Space, topological
 from airflows.domainfile import ReadDomain, read_domain
 from airflows.domains import Interval, Listed, canonical_column, canonical_number, likeness
-from airflows.ids import canonical_json
 from airflows.keynames import Claimed, KeyNames, nearest_key
 from airflows.keys import MISSING, get_key, split_key
 from airflows.place import Place
@@ -154,7 +153,7 @@ def _read_include(reader: _Reader, include: Sequence[Mapping[str, Any]]) -> int:
             named[at][key] = value
     distinct: dict[str, Overrides] = {}
     for row in named:
-        distinct.setdefault(canonical_json(row), row)
+        distinct.setdefault(likeness(row), row)
     reader.rows += distinct.values()
     return len(named) - len(distinct)
 

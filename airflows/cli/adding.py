@@ -91,6 +91,7 @@ def difference_document(found: Adding) -> Document:
         "is_made": found.is_made,
         **found.difference.to_dict(),
         "settings": list(found.settings),
+        "again": found.again,
     }
 
 
@@ -107,6 +108,7 @@ def difference_lines(found: Adding, style: Style) -> list[str]:
         f"  added     {_points(made.added)}{waiting}",
         *_added_lines(found),
         f"  kept      {_points(len(made.kept))} with their results{back}",
+        *([f"  again     {found.again} of their trials, cancelled with the sweep"] if found.again else []),
     ]
     if made.orphaned:
         words = "no longer in the file: kept in the history, and not ranked"

@@ -14,6 +14,8 @@ from airflows.cli.failure import SUCCEEDED, UsageError
 from airflows.cli.newfiles import write_new
 from airflows.cli.terminal import Session
 
+_IGNORED = ".gitignore"
+
 
 def init(
     session: Session,
@@ -41,7 +43,11 @@ def init(
     if not re.match(NAME_PATTERN, chosen):
         message = f"{chosen!r} cannot be the name of a sweep."
         raise UsageError(message, hint="Use up to 64 of A-Z, a-z, 0-9, _ and -, such as --name my-sweep.")
-    written = write_new(project_files(template, chosen), target, force=force)
+    files = project_files(template, chosen)
+    if (target / _IGNORED).exists():
+        # It is the user's own, and a project has one at most.
+        del files[_IGNORED]
+    written = write_new(files, target, force=force)
     missing = [package for package in TEMPLATES[template] if find_spec(_module(package)) is None]
     document = {
         "files": [str(path) for path in written],

@@ -24,11 +24,12 @@ from airflows.documents import (
     results_document,
     without_passwords,
 )
+from airflows.edits import Edits
 from airflows.engine.results import SweepResults, exit_status, gather, verdict_document
 from airflows.errors import AirflowsError
 from airflows.hosts import avoided_hosts
 from airflows.ledger import Ledger, SweepRow, SweepState
-from airflows.trial import IN_FLIGHT, EventKind
+from airflows.trial import IN_FLIGHT, EventKind, State
 
 if TYPE_CHECKING:
     from airflows.engine.drive import Drive
@@ -95,18 +96,33 @@ def begun_lines(begun: Begun, driving: Drive, *, detached: bool) -> list[str]:
     """Return what is said when a sweep is in the ledger."""
     row = begun.row
     if row.ended_at is not None:
-        again = f"airflows resume {row.id} --failed"
-        return [f"{row.id} has ended already. `{again}` tries again what failed; `sweep --new` starts anew."]
+        way = f"`airflows results {row.id}` shows what came of it"
+        if row.state is not SweepState.SUCCEEDED:
+            way = f"`airflows resume {row.id} --failed` tries again what failed or was cancelled"
+        return [f"{row.id} has ended already. {way}; `sweep --new` starts anew."]
     total = "trials" if row.total is None else f"{row.total} trial{'s' * (row.total != 1)}"
     what = "started" if begun.is_new else "taken up where it stood"
     lines = [f"{row.id}: {what}; {total} on {row.backend}, {driving.site.room} at a time."]
     if begun.done:
         lines.insert(0, begun.done)
     if begun.is_new:
-        lines = [*(f"note: {notice}" for notice in begun.notices), *lines]
+        notices = [*begun.notices, *_namesake(driving.site.ledger, row)]
+        lines = [*(f"note: {notice}" for notice in notices), *lines]
     if not detached and not row.single:
         lines.append(f"Look on from elsewhere: airflows watch {row.id}")
     return lines
+
+
+def _namesake(ledger: Ledger, row: SweepRow) -> list[str]:
+    """Say so where an earlier sweep has the same name: with a changed space it was perhaps meant."""
+    if row.single:
+        return []
+    others = [each for each in ledger.sweeps() if each.name == row.name and not each.single]
+    earlier = next((each for each in others if each.definition != row.definition), None)
+    if earlier is None:
+        return []
+    way = f"airflows resume {earlier.id} --add FILE"
+    return [f"{earlier.id} has the same name and other points; to add points to that one instead: {way}"]
 
 
 def _leave_to_background(session: Session, row: SweepRow, home: Path, site: Site | None) -> int:
@@ -168,7 +184,10 @@ def ended_lines(session: Session, ledger: Ledger, results: SweepResults) -> list
     avoided = [host.to_dict() for host in avoided_hosts(ledger.ended_attempts(row.id))]
     # The message names the cause already when identical failures stopped the sweep.
     lines += causes_lines(told, style, known=row.message, avoided=avoided)
-    if has_failed:
+    orphaned = Edits.from_text(row.edits).orphaned
+    failed = ledger.trials(row.id, states=[State.FAILED]) if has_failed and orphaned else []
+    # Of points that an edit left out `--failed` tries nothing again.
+    if has_failed and not (failed and all(trial.point in orphaned for trial in failed)):
         lines.append(f"After a fix: airflows resume {row.id} --failed")
     return lines + look_lines(row)
 

@@ -21,6 +21,8 @@ NOT_REACHED = 3
 INTERRUPTED = 130
 
 _MORE_ERRORS = 10
+# With `-o json` these print a document on each line, the last one too.
+_STREAMING = frozenset({"watch", "logs"})
 
 
 class UsageError(AirflowsError):
@@ -109,7 +111,8 @@ def report(exc: Exception, args: Sequence[str]) -> int:
         traceback.print_exception(exc, file=sys.stderr)
     session = Session("json" if wants_json(args) else "text", no_color=has_option(args, ("--no-color",)))
     if session.is_json:
-        session.document(error_document(error))
+        show = session.record if args and args[0] in _STREAMING else session.document
+        show(error_document(error))
     session.note(*paragraph(error, session))
     return error.exit_code
 

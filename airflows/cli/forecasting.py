@@ -18,19 +18,24 @@ if TYPE_CHECKING:
 def forecast_of(
     ledger: Ledger, row: SweepRow, results: SweepResults, now: float | None = None
 ) -> dict[str, Any] | None:
-    """Return how far a sweep comes at this pace; None when it has ended, or when nothing is known."""
-    from airflows.engine.following import time_limits  # noqa: PLC0415 - help and tables do without
+    """Return how far a sweep comes at this pace; None when nobody drives it, or when nothing is known."""
+    from airflows.cli.lookup import driver_of  # noqa: PLC0415 - help and tables do without
+    from airflows.engine.following import time_limits  # noqa: PLC0415
 
-    if row.ended_at is not None or row.total is None:
+    now = time.time() if now is None else now
+    if row.ended_at is not None or row.total is None or driver_of(row, now) is None:
         return None
     began = row.resumed_at or row.created_at
+    # A driver that takes a sweep up as it was does not resume it; while there was none, nothing ended.
+    driven = max(began, row.lease_since or began)
     standing = Standing(
         # Not those of the results, which may be some seconds old: all figures must be of one moment.
         ended=sum(count for state, count in ledger.counts(row.id).items() if state.is_final),
         total=row.total,
-        elapsed_s=(time.time() if now is None else now) - began,
-        ended_since=ledger.ended_since(row.id, began),
+        elapsed_s=now - began,
+        ended_since=ledger.ended_since(row.id, driven),
         accelerator_s=sum(ledger.accelerator_seconds(row.id).values()),
+        driven_s=now - driven,
     )
     found = forecast(standing, time_limits(results.sweep.spec))
     return None if found is None else found.to_dict()

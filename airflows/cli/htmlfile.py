@@ -48,7 +48,7 @@ def write_report(ledger: Ledger, found: SweepResults, target: Path, home: Path) 
     from airflows.engine.reporting import facts_of, read_curves, report  # noqa: PLC0415
     from airflows.engine.results import trials_with_overrides  # noqa: PLC0415
 
-    _check_place(target)
+    target = _checked_place(target)
     rows = list(trials_with_overrides(ledger, found.row))
     tracker, why_not = _tracker(found, home)
     curves = read_curves(tracker, found, rows) if not why_not else _none(why_not)
@@ -75,18 +75,28 @@ def _none(why_not: str) -> Any:
     return Curves(note=why_not)
 
 
-def _check_place(target: Path) -> None:
+def _checked_place(target: Path) -> Path:
+    """Return where the file is to be, symbolic links followed."""
+    try:
+        target = target.resolve()
+    except (OSError, RuntimeError) as exc:
+        message = f"{target} is no file: its symbolic links lead nowhere."
+        raise UsageError(message, hint="Name another file.") from exc
     if target.is_dir():
         message = f"{target} is a directory, and --html takes the name of a file."
         raise UsageError(message, hint=f"Say --html {target / 'report.html'}")
-    if not target.absolute().parent.is_dir():
-        message = f"there is no directory {target.absolute().parent} for the report."
+    if not target.parent.is_dir():
+        message = f"there is no directory {target.parent} for the report."
         raise UsageError(message, hint="Make it first, or name another place.")
+    if target.exists() and not target.is_file():
+        message = f"{target} is no regular file, and --html would replace it."
+        raise UsageError(message, hint="Name a file, such as --html report.html")
+    return target
 
 
 def _write_whole(target: Path, parts: Iterable[str]) -> int:
     """Write a file aside and put it in place; return its size."""
-    handle, aside = tempfile.mkstemp(prefix=f".{target.name}-", dir=target.absolute().parent)
+    handle, aside = tempfile.mkstemp(prefix=f".{target.name}-", dir=target.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
             file.writelines(parts)

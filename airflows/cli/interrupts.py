@@ -113,3 +113,25 @@ def interrupted_once() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
+
+
+@contextmanager
+def around_stops(before: Callable[[], None], after: Callable[[], None]) -> Iterator[None]:
+    """Call one before Ctrl-Z stops this process, and the other when it goes on."""
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        before()
+        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        # It stops in this line, and goes on from there at SIGCONT.
+        signal.raise_signal(signal.SIGTSTP)
+        signal.signal(signal.SIGTSTP, stop)
+        after()
+
+    if signal.getsignal(signal.SIGTSTP) is signal.SIG_IGN:
+        yield
+        return
+    given = signal.signal(signal.SIGTSTP, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTSTP, given)

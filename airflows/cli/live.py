@@ -36,7 +36,7 @@ class LiveDisplay:
     """
 
     def __init__(self, stream: TextIO, *, color: bool, alone: bool) -> None:
-        """Take the terminal.
+        """Make ready; the terminal is taken with the first picture.
 
         Args:
             stream: a terminal.
@@ -62,7 +62,9 @@ class LiveDisplay:
         self._remarks: deque[str] = deque()
         self._news = threading.Event()
         self._over = threading.Event()
-        self._live.start()
+        # Who holds it may take the terminal, or give it back.
+        self._taking = threading.RLock()
+        self._is_aside = False
         self._thread = threading.Thread(target=self._work, daemon=True, name="live view")
         self._thread.start()
 
@@ -73,21 +75,40 @@ class LiveDisplay:
 
     def note(self, *lines: str) -> None:
         """Print lines above, escape codes as they are."""
-        for line in lines:
-            self._console.print(Text.from_ansi(line), soft_wrap=True)
+        # The terminal may be gone, as when a connection breaks.
+        with contextlib.suppress(OSError, ValueError):
+            for line in lines:
+                self._console.print(Text.from_ansi(line), soft_wrap=True)
 
     def remark(self, text: str) -> None:
         """Print a line above when next drawing; takes no lock, so that a signal handler may call it."""
         self._remarks.append(text)
 
+    def step_aside(self) -> None:
+        """Leave the terminal as it was found, until `step_back`; a signal handler may call it."""
+        with self._taking, contextlib.suppress(Exception):
+            self._is_aside = True
+            self._live.stop()
+
+    def step_back(self) -> None:
+        """Take the terminal again."""
+        # Unlike any size, so that it is drawn at once.
+        self._size = os.terminal_size((0, 0))
+        self._is_aside = False
+
     def close(self) -> None:
         """Leave the terminal as it was found; where nothing else was on it, the last picture stays."""
         self._over.set()
         self._news.set()
-        self._thread.join(_PATIENCE_S)
-        with contextlib.suppress(OSError, ValueError):
-            self._say_remarks()
-            self._live.stop()
+        try:
+            self._thread.join(_PATIENCE_S)
+        finally:
+            # A signal may come while the last picture is waited for.
+            with self._taking, contextlib.suppress(Exception):
+                self._live.stop()
+        self._say_remarks()
+        # What could not be drawn before cannot be drawn now, and the command still has to say how it ended.
+        with contextlib.suppress(Exception):
             if self._alone and self._scene is not None:
                 size = self._measure()
                 self._console.size = ConsoleDimensions(size.columns, size.lines)
@@ -100,9 +121,11 @@ class LiveDisplay:
             is_due = self._news.is_set() or self._remarks or time.monotonic() - drawn_at >= _TICK_S
             if (is_due or self._measure() != self._size) and not self._over.is_set():
                 self._news.clear()
-                # The terminal may be gone, as when a connection breaks.
-                with contextlib.suppress(OSError, ValueError):
-                    self._draw()
+                # The terminal may be gone, or a scene hold what cannot be drawn: the last picture stays, and
+                # the next one is tried, as without this thread nothing would be drawn any more.
+                with self._taking, contextlib.suppress(Exception):
+                    if not (self._is_aside or self._over.is_set()):
+                        self._draw()
                 drawn_at = time.monotonic()
                 self._over.wait(DRAWN_EVERY_S)
 
@@ -115,6 +138,7 @@ class LiveDisplay:
         scene = self._scene
         if scene is None:
             return
+        self._live.start()
         size = self._measure()
         if size.columns < self._size.columns and not self._alone:
             self._erase_what_wraps(size.columns)

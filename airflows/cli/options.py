@@ -37,6 +37,14 @@ Where = Annotated[
     list[str] | None,
     typer.Option("--where", metavar="KEY=VALUE", help="Only those with this override. Repeatable."),
 ]
+NoEffectYet = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--no-effect-yet",
+        metavar="KEY",
+        help="A swept key that changes nothing in the first steps of a rehearsal. Repeatable.",
+    ),
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would run; write and start nothing.")]
 Detach = Annotated[bool, typer.Option("--detach", "-d", help="Drive it in the background.")]

@@ -123,8 +123,7 @@ def _ranked_by(
     ledger: Ledger, found: SweepResults, metric: str, goal: Goal | None, home: Path
 ) -> SweepResults:
     """Return the results ranked by another metric, as MLflow has it."""
-    from airflows.engine.results import aim_of, scored_trials  # noqa: PLC0415
-    from airflows.ranking import rank  # noqa: PLC0415
+    from airflows.engine.results import aim_of, ranking_by, scored_trials  # noqa: PLC0415
 
     objective = _objective_of(found, metric, goal)
     trials = list(scored_trials(ledger, found.row, objective))
@@ -134,7 +133,7 @@ def _ranked_by(
         # The right address, and other runs behind it: this says how many are missing.
         tracker.verify(runs)
     scored = [_rescored(trial, read.get(trial.run_id)) for trial in trials]
-    ranking = rank(aim_of(objective, found.sweep.spec), scored)
+    ranking = ranking_by(found.row.edits, [aim_of(objective, found.sweep.spec)], scored)
     return replace(found, objective=objective, objectives=(), ranking=ranking)
 
 

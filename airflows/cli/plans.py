@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from airflows.addresses import HIDDEN
+from airflows.addresses import HIDDEN, is_secret_name
 from airflows.cli import options
 from airflows.cli.failure import UsageError
 from airflows.cli.table import number_text
@@ -45,14 +45,23 @@ def plan(
     loaded = load_sweep(file, sets=changes, overrides=override or (), backend=backend)
     made_of = {
         "file": str(file.absolute()),
-        "override": without_passwords(list(override or ())),
-        "set": without_passwords(changes),
+        "override": [_shown(word) for word in override or ()],
+        "set": [_shown(word) for word in changes],
         "backend": backend,
     }
     made = make_plan(loaded, home=options.home(), new=new, made_of=made_of)
     made.save(out)
     session.answer({**made.to_dict(), "file": str(out)}, lines_of(made, loaded, file, out, session.style))
     return 0
+
+
+def _shown(word: str) -> str:
+    """Return a KEY=VALUE without its secrets."""
+    key, _, _ = word.partition("=")
+    _, is_variable, name = key.rpartition("env_variables.")
+    # Of a whole mapping it is not looked at which are secrets.
+    is_secret = is_secret_name(name) if is_variable else "env_variables" in word
+    return f"{key}={HIDDEN}" if is_secret else str(without_passwords(word))
 
 
 def lines_of(made: Planned, sweep: LoadedSweep, file: Path, out: Path, style: Style) -> list[str]:
@@ -63,7 +72,7 @@ def lines_of(made: Planned, sweep: LoadedSweep, file: Path, out: Path, style: St
         f"{name}: {_trials_text(made)} on {where}. Nothing was started.",
         *([f"{dropped} duplicate point{'s' * (dropped != 1)} dropped"] if dropped else []),
         *_chosen_later(made, sweep),
-        *_history_lines(made, file),
+        *_history_lines(made, sweep.spec.name, file),
         _estimate_text(made),
         *(f"note: {note}" for note in made.notes),
         *(f"{style.paint('warning:', 'yellow')} {text}" for text in made.warnings),
@@ -93,7 +102,7 @@ def _chosen_later(made: Planned, sweep: LoadedSweep) -> list[str]:
     return [words]
 
 
-def _history_lines(made: Planned, file: Path) -> list[str]:
+def _history_lines(made: Planned, name: str, file: Path) -> list[str]:
     past = made.history
     if not past.sweep:
         return ["none of it has run before"]
@@ -106,8 +115,11 @@ def _history_lines(made: Planned, file: Path) -> list[str]:
     again = past.succeeded + past.failed + past.unfinished
     if not again:
         return ["none of it has run before"]
-    way = f"To keep what it has, add this file to it: airflows resume {past.sweep} --add {file}"
-    return [f"points: {text}; a start is another sweep and runs all of them. {way}"]
+    text = f"points: {text}; a start is another sweep and runs all of them"
+    # Only to a sweep of the same name a file can be added.
+    if past.sweep.rpartition("-")[0] != name:
+        return [text]
+    return [f"{text}. To keep what it has, add this file to it: airflows resume {past.sweep} --add {file}"]
 
 
 def _estimate_text(made: Planned) -> str:
@@ -160,9 +172,7 @@ def planned_sweep(
         message = f"--plan {text}: no plan.json here tells which sweep.yaml it is of."
         raise UsageError(message, hint=f"Name it: airflows sweep sweep.yaml --plan {text}")
     if any(HIDDEN in word for name in ("override", "set") for word in made_of.get(name, ())):
-        message = (
-            f"--plan {text}: the plan was made with a password among its options, which is kept nowhere."
-        )
+        message = f"--plan {text}: the plan was made with a secret among its options, which is kept nowhere."
         raise UsageError(message, hint=f"Give them again: airflows sweep {made_of['file']} --plan {text} ...")
     path = Path(made_of["file"])
     loaded = load_sweep(

@@ -295,9 +295,9 @@ class Reporter:
             self._signatures[signature or attempt] = attempt
             self.note(*failure_lines(change, self._tail(change), self._log(change), self.session))
         elif self._failures <= _SHORT_FAILURES:
-            what = "failed" if is_final else "failed, to be tried again"
-            why = f"as {known} did" if known else f": {one_line(change.event.detail)}"
-            self.note(f"{attempt} {what} {why}".replace(" : ", ": "))
+            again = "" if is_final else ", to be tried again"
+            why = f" as {known} did{again}" if known else f"{again}: {one_line(change.event.detail)}"
+            self.note(f"{attempt} failed{why}")
         elif self._failures == _SHORT_FAILURES + 1:
             self.note(f"Further failures are only counted; see airflows get {change.before.sweep}.")
 
@@ -333,7 +333,7 @@ def failure_lines(change: Change, tail: Sequence[str], log: str, session: Sessio
     """
     trial, style = change.before, session.note_style
     is_final = change.after.state is State.FAILED
-    where = f" as {handle_text(trial.backend, trial.handle)}" if trial.handle else ""
+    where = f" ({handle_text(trial.backend, trial.handle)})" if trial.handle else ""
     what = style.paint("failed", "red") if is_final else style.paint("failed, to be tried again", "yellow")
     lines = [f"{trial.id}.{trial.attempt} {what}{where}: {one_line(change.event.detail)}"]
     lines += [f"  | {one_line(line)}" for line in tail]

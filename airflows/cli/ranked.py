@@ -25,6 +25,7 @@ from airflows.report.places import place_of
 Document = Mapping[str, Any]
 
 _MOST_NUMBERS = 8
+_NOT_LOGGED = "no metric: "
 
 
 def results_lines(
@@ -166,7 +167,11 @@ def winner_lines(results: Document, style: Style) -> list[str]:
         return _knee_lines(results["pareto"], style)
     winner = results["winner"]
     if winner is None:
-        return [style.paint("There is no winner.", "yellow")]
+        lines = [style.paint("There is no winner.", "yellow")]
+        if results["unranked"] and all(one["reason"].startswith(_NOT_LOGGED) for one in results["unranked"]):
+            way = f"airflows results {results['sweep']} --metric METRIC --goal {results['objective']['goal']}"
+            lines.append(f"To rank what ran by another metric: {way}")
+        return lines
     metric = results["objective"]["metric"]
     lines = [
         f"{style.paint('winner', 'green', 'bold')}  {winner['trial']}  {overrides_text(winner['overrides'])}",

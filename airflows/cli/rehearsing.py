@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,8 +15,11 @@ from airflows.cli.failure import FAILED, INTERRUPTED, SUCCEEDED, UsageError
 from airflows.cli.terminal import Session, Style
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from airflows.documents import Document
     from airflows.engine.drive import Drive
+    from airflows.engine.planned import Wanted
     from airflows.engine.rehearsals import Rehearsed, Request
     from airflows.engine.start import Begun
     from airflows.rehearsal.rows import Row
@@ -48,14 +52,7 @@ def rehearse(
     require_checkpoint: Annotated[
         bool, typer.Option("--require-checkpoint", help="No-go unless trials are seen to resume.")
     ] = False,
-    excused: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--no-effect-yet",
-            metavar="KEY",
-            help="A swept key that changes nothing in the first steps. Repeatable.",
-        ),
-    ] = None,
+    no_effect_yet: options.NoEffectYet = None,
 ) -> int:
     """Try a sweep with short trials that are killed and resumed, and say whether it would go well."""
     from airflows.cli.start import profile_sets  # noqa: PLC0415
@@ -65,7 +62,7 @@ def rehearse(
     changes = [*(sets or ()), *profile_sets(profile, backend)]
     loaded = load_sweep(file, sets=changes, overrides=override or (), backend=None if profile else backend)
     session.note(*(f"note: {notice}" for notice in loaded.notices))
-    keys = frozenset(excused or ())
+    keys = frozenset(no_effect_yet or ())
     request = Request(steps, _seconds(timeout), branches, full_steps, require_checkpoint, keys)
     done, status = play(session, loaded, options.home(), request)
     session.answer(document_of(done), lines_of(done, session.style))
@@ -93,8 +90,21 @@ def play(session: Session, loaded: LoadedSweep, home: Path, request: Request) ->
     from airflows.cli.progress import Reporter  # noqa: PLC0415
     from airflows.engine import operations, rehearsals  # noqa: PLC0415
 
+    class Patient(Interrupts):
+        """A second Ctrl-C does not leave: nobody would end the trials."""
+
+        def on_signal(self, number: int, frame: FrameType | None) -> None:
+            if self.drive is None:
+                super().on_signal(number, frame)
+                return
+            self.happened = True
+            self.drive.pause()
+            text = "Ending its trials… (Ctrl-\\ leaves at once, and leaves them running)"
+            if not self.remark(text):
+                self._say(f"\n{text}\n")
+
     reporter = Reporter(session)
-    with Interrupts(session) as interrupts:
+    with Patient(session) as interrupts:
 
         def on_begun(begun: Begun, driving: Drive) -> None:
             interrupts.drive, reporter.site = driving, driving.site
@@ -105,27 +115,48 @@ def play(session: Session, loaded: LoadedSweep, home: Path, request: Request) ->
             done = rehearsals.rehearse(loaded, request, home=home, observer=reporter, on_begun=on_begun)
         finally:
             reporter.close()
-    if interrupts.happened and not done.is_over:
-        # Trials of a rehearsal that nobody watches would run on to no purpose.
-        operations.cancel([done.row.id], home=home)
+        if interrupts.happened and not done.is_over:
+            # Trials of a rehearsal that nobody watches would run on to no purpose.
+            operations.cancel([done.row.id], home=home)
+    if interrupts.happened:
         return done, INTERRUPTED
     return done, SUCCEEDED if done.is_go else FAILED
 
 
-def keep_from_starting(session: Session, loaded: LoadedSweep, home: Path, *, new: bool) -> int | None:
-    """Rehearse a sweep before it is started; return the exit status where it must not be, None for go."""
+def keep_from_starting(
+    session: Session,
+    loaded: LoadedSweep,
+    home: Path,
+    *,
+    new: bool,
+    no_effect_yet: Collection[str] = (),
+    plan: Wanted | None = None,
+) -> int | Wanted | None:
+    """Rehearse a sweep before it is started.
+
+    Args:
+        session: the command's manners.
+        loaded: the sweep.
+        home: `$AIRFLOWS_HOME`.
+        new: it is to be another one, even if there is one.
+        no_effect_yet: keys that need not change anything in the first steps.
+        plan: what it has to be besides.
+
+    Returns:
+        The exit status where it must not be started, else what it has to be.
+    """
     from airflows.cli.lookup import existing_ledger  # noqa: PLC0415
-    from airflows.engine.rehearsals import Request  # noqa: PLC0415
+    from airflows.engine.rehearsals import AsRehearsed, Request  # noqa: PLC0415
 
     ledger = None if new else existing_ledger(home)
     there = None if ledger is None else ledger.newest_of(loaded.spec.name, loaded.definition_digest)
     if there is not None:
         session.note(f"{there.id} is there already, so it is not rehearsed.")
-        return None
-    done, status = play(session, loaded, home, Request())
+        return plan
+    done, status = play(session, loaded, home, Request(excused=frozenset(no_effect_yet)))
     if status == SUCCEEDED:
         session.note(*lines_of(done, session.note_style), "")
-        return None
+        return AsRehearsed("", row=done.row, asked=plan)
     session.answer(document_of(done), [*lines_of(done, session.style), "Nothing of the sweep was started."])
     return status
 

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from airflows.cli.table import NOTHING, number_text, one_line, overrides_text, shortened, table
 from airflows.cli.terminal import Style
+from airflows.report.hiding import public_overrides, public_text
 from airflows.report.live import Cause, Goal, LiveSweep, RunningTrial, Scene, sparkline
 from airflows.times import human_duration
 from airflows.trial import State
@@ -80,7 +81,7 @@ def _facts(scene: Scene, width: int) -> Iterator[Text]:
         yield _labelled("driver", Text(live.driver or "none"))
     why = live.message or scene.note
     if why:
-        yield _labelled("note", Text(one_line(why), "yellow"))
+        yield _labelled("note", Text(one_line(public_text(why)), "yellow"))
 
 
 def _labelled(name: str, value: Text) -> Text:
@@ -138,7 +139,7 @@ def _cost(live: LiveSweep) -> str:
 
 def _cause(cause: Cause, *, first: bool) -> Text:
     times = f"{cause.attempts:,} x {cause.reason or 'unknown'}"
-    said = f": {one_line(cause.message)}" if cause.message else ""
+    said = f": {one_line(public_text(cause.message))}" if cause.message else ""
     label = ("failed" if first else "").ljust(_LABEL)
     return Text.assemble((label, "dim"), (times, "red"), (f" (first {cause.example})", "dim"), said)
 
@@ -175,7 +176,7 @@ def _table(scene: Scene, trials: Sequence[RunningTrial]) -> tuple[list[str], lis
             trial.state,
             NOTHING if trial.since is None else human_duration(max(0.0, scene.now - trial.since)),
             *_last(scene, trial),
-            overrides_text(trial.overrides),
+            overrides_text(public_overrides(trial.overrides)),
         ]
         for trial in trials
     ]

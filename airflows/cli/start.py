@@ -47,27 +47,38 @@ def sweep(
     rehearse: Annotated[
         bool, typer.Option("--rehearse", help="Rehearse it first, and start it only if that goes well.")
     ] = False,
+    no_effect_yet: options.NoEffectYet = None,
     yes: options.Yes = False,
 ) -> int:
     """Start a sweep, or attach to it, and drive it to its winner."""
     from airflows.vetting import validate_points  # noqa: PLC0415
 
+    if no_effect_yet and not rehearse:
+        message = "--no-effect-yet goes with --rehearse."
+        raise UsageError(message, hint="It says which keys a rehearsal need not see at work.")
     changes = [*(sets or ()), *profile_sets(profile, backend)]
     loaded, planned = _sweep_of(file, plan, changes, override or (), None if profile else backend)
     validate_points(loaded)
+    home = options.home()
+    if planned is not None and (dry_run or rehearse):
+        from airflows.engine.planned import require_planned  # noqa: PLC0415
+
+        require_planned(loaded, planned, home=home, new=new)
     if dry_run:
         return _preview(session, loaded, new=new)
     session.note(*(f"note: {notice}" for notice in loaded.notices))
-    home = options.home()
     if not yes and session.can_ask() and not _is_agreed(session, loaded, home, new=new):
         session.note("Nothing was started.")
         return 1
     if rehearse:
         from airflows.cli.rehearsing import keep_from_starting  # noqa: PLC0415
 
-        status = keep_from_starting(session, loaded, home, new=new)
-        if status is not None:
-            return status
+        found = keep_from_starting(
+            session, loaded, home, new=new, no_effect_yet=no_effect_yet or (), plan=planned
+        )
+        if isinstance(found, int):
+            return found
+        planned = found
     return _start(session, loaded, home, new=new, instance="", detach=detach, plan=planned)
 
 

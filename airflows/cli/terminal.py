@@ -119,7 +119,8 @@ class Session:
 
     def note(self, *lines: str) -> None:
         """Tell people something that is no result."""
-        with contextlib.suppress(BrokenPipeError):
+        # The terminal or whoever reads may be gone; what is told is not worth failing for.
+        with contextlib.suppress(OSError, ValueError):
             sys.stderr.writelines(f"{line}\n" for line in lines)
             sys.stderr.flush()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,7 +38,8 @@ def watch(session: Session, sweep_id: options.SweepId) -> int:
     with interrupted_once():
         view = _view_for(session, ledger, row, home)
         try:
-            why = Watch(ledger, row.id, view).follow()
+            with view.stepping_aside():
+                why = Watch(ledger, row.id, view).follow()
         finally:
             view.close()
     return _end(session, ledger, row.id, view, why)
@@ -94,6 +96,10 @@ class View:
             self._results = gather(self._ledger, row)
             self._rank_at = self._clock() + _RANK_EVERY_S
         return self._results
+
+    def stepping_aside(self) -> AbstractContextManager[None]:
+        """While it is entered, Ctrl-Z finds the terminal as it was."""
+        return nullcontext()
 
     def close(self) -> None:
         """Leave the terminal as it was found."""
@@ -154,6 +160,12 @@ class LiveView(View):
     def look(self, row: SweepRow) -> None:  # noqa: ARG002 - it follows the sweep by itself
         """Look again."""
         self._display.show(self._onlooker.look())
+
+    def stepping_aside(self) -> AbstractContextManager[None]:
+        """While it is entered, Ctrl-Z gives the terminal back, and takes it again afterwards."""
+        from airflows.cli.interrupts import around_stops  # noqa: PLC0415
+
+        return around_stops(self._display.step_aside, self._display.step_back)
 
     def close(self) -> None:
         """Leave the last picture standing."""

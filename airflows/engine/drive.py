@@ -12,6 +12,7 @@ from airflows.backends.base import KeepsCheckpoints, Packing, WithdrawsRuns, kee
 from airflows.backends.places import HasPlaces, place_named
 from airflows.checkpoints import newest
 from airflows.drivers import Owner, current_owner
+from airflows.edits import Edits
 from airflows.engine import record
 from airflows.engine.adaptive import AdaptiveSource
 from airflows.engine.driver import LEASE_TTL_S, Driver, Parts
@@ -19,7 +20,7 @@ from airflows.engine.finish import finish
 from airflows.engine.judge import Judge
 from airflows.engine.judging import Judging
 from airflows.engine.lookout import back_off
-from airflows.engine.observers import Observer
+from airflows.engine.observers import Observer, Shielded
 from airflows.engine.rehearsing import Rehearsing
 from airflows.engine.results import best_so_far
 from airflows.engine.roster import Roster
@@ -106,7 +107,7 @@ class Drive:
         ledger = self.site.ledger
         # The record first, and only one's own: once the lease is free, the next driver writes its name there.
         if self._recorded is not None and ledger.sweep(lease.sweep).lease_token == lease.token:
-            record.keep(self.site.backend.root, self._recorded, None)
+            record.keep_all(self.site.roots, self._recorded, None)
         ledger.release(lease)
 
     def _drive(self, row: SweepRow, lease: Lease) -> None:
@@ -115,7 +116,7 @@ class Drive:
             ledger.update_sweep(lease, wish=Wish.RUN)
         self._open_tracking(row, lease)
         row = self._recorded = ledger.sweep(row.id)
-        record.keep(self.site.backend.root, row, self.owner)
+        record.keep_all(self.site.roots, row, self.owner)
         self.driver = self.build(row, lease)
         if self.is_paused:
             self.driver.pause()
@@ -149,7 +150,7 @@ class Drive:
     def _tell(self, note: str) -> None:
         self._note = note
         if self.driver is not None:
-            self.observer.on_tick(replace(self.driver.snapshot(self.clock()), note=note))
+            Shielded(self.observer).on_tick(replace(self.driver.snapshot(self.clock()), note=note))
 
     def _open_tracking(self, row: SweepRow, lease: Lease) -> None:
         try:
@@ -192,7 +193,9 @@ class Drive:
             signatures=ledger.first_failures(row.id, row.resumed_at or row.created_at),
             accelerator_s=sum(ledger.accelerator_seconds(row.id).values()),
         )
-        roster = Roster(counts, tally)
+        orphaned = Edits.from_text(row.edits).orphaned
+        failed = ledger.trials(row.id, states=[State.FAILED]) if orphaned else []
+        roster = Roster(counts, tally, orphaned, sum(trial.point in orphaned for trial in failed))
         roster.load(open_trials, overrides)
         submission.doubt([trial for trial in open_trials if trial.state is State.SUBMITTING])
         source = self._source(row, created)

@@ -19,7 +19,7 @@ from airflows.engine.batching import batches
 from airflows.engine.judge import Judge
 from airflows.engine.lookout import back_off
 from airflows.engine.lookouts import Lookouts
-from airflows.engine.observers import Observer, Silent, Snapshot
+from airflows.engine.observers import Observer, Shielded, Silent, Snapshot
 from airflows.engine.roster import Roster
 from airflows.engine.scoring import Scoring
 from airflows.engine.source import Source
@@ -78,7 +78,7 @@ class Driver:
         self._submission.fence(self._check_lease)
         self._scoring = parts.scoring
         self._clock = parts.clock
-        self._observer = parts.observer
+        self._observer = Shielded(parts.observer)
         self._lease = lease
         self._rules = rules
         self._source = parts.source
@@ -270,6 +270,7 @@ class Driver:
             hopeless=self._roster.failed_once() if self._halted.startswith(_FAILED) else (),
             orders=orders,
             silent=self._lookout.silent,
+            refused=self._submission.refused,
         )
 
     def _orders(self) -> Orders:
@@ -285,8 +286,8 @@ class Driver:
         if self._clock() < self._place_from:
             return []
         fresh = None if not limits.trials else limits.trials - self._roster.tally.started
-        # One trial is enough to see whether submitting is possible again.
-        room = 1 if self._refusals else max(1, limits.concurrent, self._rules.queue)
+        # One pack is enough to see whether submitting is possible again.
+        room = self._rules.pack if self._refusals else max(1, limits.concurrent, self._rules.queue)
         return self._roster.ready(now, room, fresh, held)
 
     def _overrides_now(self, number: int) -> Mapping[str, Any]:
@@ -329,7 +330,7 @@ class Driver:
         avoided = self._submission.avoided_at(place)
         words = (relief_words(self._submission.relief(trial.number)), avoiding_words(avoided))
         detail = "; ".join(filter(None, words))
-        return Event(EventKind.CLAIMED, now, detail=detail, changes={"backend": place})
+        return Event(EventKind.CLAIMED, now, detail=detail, changes=made.claimed(trial, place))
 
     def _halt(self, made: Plan) -> None:
         self._halted = f"{'stopped: ' if made.spent else _FAILED}{made.halt}"

@@ -24,9 +24,10 @@ from airflows.engine.reopen import going_on, reopen, reopened
 from airflows.engine.site import Site, open_site, reload, require_host
 from airflows.engine.source import Replicates
 from airflows.engine.start import Begun, changed_keys, require_backend, require_same_code, require_same_store
+from airflows.engine.unmoved import require_same_backend
 from airflows.errors import ConflictError
 from airflows.ids import canonical_json
-from airflows.ledger import Change, Ledger, SweepRow, open_ledger
+from airflows.ledger import Change, Ledger, SweepRow, SweepState, Wish, open_ledger
 from airflows.plans import changed_leaves
 from airflows.spec import ADAPTIVE
 from airflows.sweepfile import LoadedSweep
@@ -46,12 +47,14 @@ class Adding:
         code: digest of the code of its attempts.
         difference: what the new file makes of it.
         settings: keys of the file that change beside its points.
+        again: trials of kept points that were cancelled with the sweep, and run now.
     """
 
     site: Site
     row: SweepRow
     difference: Difference
     settings: Sequence[str]
+    again: int = 0
 
     @property
     def is_made(self) -> bool:
@@ -75,6 +78,8 @@ class Adding:
             if (row.source, row.edits) != (self.row.source, self.row.edits):
                 message = f"sweep {sweep} was changed while this was decided."
                 raise ConflictError(message, hint="Look at the difference again: --dry-run")
+            # Trials may have gone out since it was looked at.
+            require_same_backend(self.site, row)
             trials = ledger.trials(sweep)
             found = _difference(ledger, row, self.site.sweep, trials)
             ledger.edit(lease, **_written(self.site, row, found, trials, now))
@@ -131,6 +136,7 @@ def adding(sweep: str, new: LoadedSweep, *, home: Path) -> Iterator[Adding]:
     try:
         require_backend(site)
         require_same_store(site.tracker, row)
+        require_same_backend(site, row)
         way = f"Put it back, or start another sweep: airflows sweep FILE --new ({row.id} stays as it is)."
         require_same_code(site, row, site.prepare_code(), way)
         yield look(site, row)
@@ -140,9 +146,12 @@ def adding(sweep: str, new: LoadedSweep, *, home: Path) -> Iterator[Adding]:
 
 def look(site: Site, row: SweepRow) -> Adding:
     """Return a sweep with another file for it, by which its site was opened."""
-    found = _difference(site.ledger, row, site.sweep, site.ledger.trials(row.id))
+    trials = site.ledger.trials(row.id)
+    found = _difference(site.ledger, row, site.sweep, trials)
+    orphaned = frozenset(found.orphaned)
+    again = sum(trial.point not in orphaned for trial in _cancelled_with(row, trials))
     changed = [key for key in changed_keys(row.source, site.sweep.source) if key not in _POINTS]
-    return Adding(site, row, found, changed)
+    return Adding(site, row, found, changed, again)
 
 
 def _difference(ledger: Ledger, row: SweepRow, new: LoadedSweep, trials: Sequence[Trial]) -> Difference:
@@ -151,17 +160,25 @@ def _difference(ledger: Ledger, row: SweepRow, new: LoadedSweep, trials: Sequenc
     return difference(made, reload(row), new, Edits.from_text(row.edits), row.expanded)
 
 
+def _cancelled_with(row: SweepRow, trials: Sequence[Trial]) -> list[Trial]:
+    """Return the trials that were cancelled with their whole sweep."""
+    is_cancelled = row.state is SweepState.CANCELLED
+    return [trial for trial in trials if is_cancelled and trial.state is State.CANCELLED]
+
+
 def _written(
     site: Site, row: SweepRow, found: Difference, trials: Sequence[Trial], now: float
 ) -> dict[str, Any]:
     """Return what `Ledger.edit` takes."""
     is_back, is_gone = frozenset(found.back), frozenset(found.orphaned)
     changes: list[Change] = []
+    again = {trial.number for trial in _cancelled_with(row, trials) if trial.point not in is_gone}
     for trial in trials:
-        if trial.point in is_back and trial.state is State.STOPPING:
-            message = f"trial {trial.id} is in the file again, but is still being cancelled."
+        is_wanted = trial.point in is_back or (row.wish is Wish.STOP and trial.point not in is_gone)
+        if is_wanted and trial.state is State.STOPPING:
+            message = f"trial {trial.id} is in the file, but is still being cancelled."
             raise ConflictError(message, hint=f"Let that end first: airflows resume {row.id}")
-        if trial.point in is_back and trial.state is State.CANCELLED:
+        if trial.state is State.CANCELLED and (trial.point in is_back or trial.number in again):
             changes.append(reopened(row, trial, now))
     still_open = [trial for trial in trials if not trial.state.is_final]
     return {

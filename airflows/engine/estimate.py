@@ -101,7 +101,7 @@ def history_of(ledger: Ledger, sweep: LoadedSweep, *, new: bool = False) -> Hist
         if point.same_as is None and sweep.expansion.number(point.overrides) is not None:
             found[_fate(by_point[point.number])] += 1
     left = None if count is None else count - sum(found.values())
-    return History(row.id, row.definition == sweep.definition_digest and not new, **found, new=left)
+    return History(row.id, _is_same(row, sweep) and not new, **found, new=left)
 
 
 def _fate(trials: Sequence[Trial]) -> str:
@@ -135,11 +135,12 @@ def _estimate(
 
 
 def _like(ledger: Ledger, sweep: LoadedSweep) -> Iterator[SweepRow]:
-    """Yield the sweeps that tell of this one, the newest first: of its definition, its name, its base."""
+    """Yield the sweeps that tell of this one, the newest first: itself, its name, definition, base."""
     rows = [row for row in ledger.sweeps() if not row.single]
     kinds = (
-        (row for row in rows if row.definition == sweep.definition_digest),
+        (row for row in rows if _is_same(row, sweep)),
         (row for row in rows if row.name == sweep.spec.name),
+        (row for row in rows if row.definition == sweep.definition_digest),
         (row for row in rows[:_LOOKED_AT] if _has_base(row, sweep)),
     )
     seen: set[str] = set()
@@ -147,6 +148,11 @@ def _like(ledger: Ledger, sweep: LoadedSweep) -> Iterator[SweepRow]:
         if row.id not in seen:
             seen.add(row.id)
             yield row
+
+
+def _is_same(row: SweepRow, sweep: LoadedSweep) -> bool:
+    """Whether a start of a sweep attaches to a row: of the same definition others have other names."""
+    return row.name == sweep.spec.name and row.definition == sweep.definition_digest
 
 
 def _has_base(row: SweepRow, sweep: LoadedSweep) -> bool:

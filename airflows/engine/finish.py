@@ -10,6 +10,7 @@ from airflows.engine.reporting import showing
 from airflows.engine.results import SweepResults, further_values, gather, trials_with_overrides
 from airflows.engine.site import Site
 from airflows.ledger import Lease, Ledger, SweepState, Wish
+from airflows.report.hiding import public_overrides, public_source
 from airflows.report.tables import results_csv, winner_yaml
 from airflows.tracking import EndedRun, RunsMissingError, SweepEnd
 from airflows.trial import Reason, State
@@ -34,6 +35,7 @@ def finish(site: Site, sweep: str, lease: Lease, wish: Wish, *, now: float) -> N
     state, message = conclusion(results, wish, row.halted)
     winner = results.winner
     trials = list(trials_with_overrides(site.ledger, row))
+    shown_trials = [(trial, public_overrides(overrides)) for trial, overrides in trials]
     ended = replace(row, state=state, message=message, ended_at=now)
     shown = showing(site.tracker, site.ledger, replace(results, row=ended), trials)
     end = SweepEnd(
@@ -42,8 +44,8 @@ def finish(site: Site, sweep: str, lease: Lease, wish: Wish, *, now: float) -> N
         description=shown.description,
         artifacts={
             **shown.artifacts,
-            "sweep.yaml": row.source,
-            "results.csv": results_csv(results, trials, further=further_values(site.ledger, results)),
+            "sweep.yaml": public_source(row.source),
+            "results.csv": results_csv(results, shown_trials, further=further_values(site.ledger, results)),
             "winner.yaml": winner_yaml(results, winner or results.knee, results.sweep.base.tree),
         },
         winner={} if winner is None else {"trial": winner["trial"], "value": repr(winner["value"])},

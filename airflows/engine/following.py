@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from airflows.drivers import Owner
@@ -12,11 +12,33 @@ from airflows.engine.source import Replicates
 from airflows.ledger import Ledger, SweepRow
 from airflows.report.accounting import Forecast, Standing, forecast
 from airflows.report.live import Account, Finishes, Goal, LiveSweep, RunningTrial
+from airflows.scores import Take
 from airflows.spec import SweepSpec
 from airflows.trial import State
 
 _RUNNING = (State.RUNNING, State.STOPPING)
 _MOST_RUNNING = 64
+# So many events of other drivers may be written while a transaction with earlier ids is still open.
+_LOOK_BACK = 2_000
+
+
+class Tail:
+    """Which trials have new events at each look, those too whose ids become visible late."""
+
+    def __init__(self, ledger: Ledger, sweep: str) -> None:
+        self._ledger = ledger
+        self._sweep = sweep
+        self._newest: int | None = None
+        self._seen: Collection[int] = ()
+
+    def look(self) -> set[int] | None:
+        """Return the numbers of trials with events that were not there before; None at first, for all."""
+        is_first = self._newest is None
+        before = self._ledger.newest_event() if self._newest is None else self._newest
+        newest, found = self._ledger.touched(self._sweep, before - _LOOK_BACK)
+        fresh = {number for event, number in found.items() if event not in self._seen}
+        self._newest, self._seen = max(before, newest), found.keys()
+        return None if is_first else fresh
 
 
 class Follower:
@@ -33,7 +55,7 @@ class Follower:
         self._account = Account()
         self._finishes = Finishes(goal_of(spec))
         self._overrides: dict[int, Mapping[str, Any]] = {}
-        self._event: int | None = None
+        self._tail = Tail(ledger, row.id)
         # What an edit took out of the file is not the best so far.
         self._orphaned = {trial.number for trial in orphaned_trials(ledger, row)}
 
@@ -63,11 +85,7 @@ class Follower:
 
     def _catch_up(self) -> None:
         """Read what has changed; at first everything."""
-        numbers: set[int] | None = None
-        if self._event is None:
-            self._event = self._ledger.newest_event()
-        else:
-            self._event, numbers = self._ledger.touched(self._sweep, self._event)
+        numbers = self._tail.look()
         self._account.put(self._ledger.followed_attempts(self._sweep, numbers))
         # A value is written after its trial has ended, without an event.
         ends = None if numbers is None else numbers | self._finishes.open
@@ -90,15 +108,18 @@ class Follower:
         ]
 
     def _forecast(self, row: SweepRow, counts: Mapping[State, int], now: float) -> Forecast | None:
-        if row.ended_at is not None or row.total is None:
+        if row.ended_at is not None or row.total is None or not _driver_text(row, now):
             return None
         began = row.resumed_at or row.created_at
+        # A driver that takes a sweep up as it was does not resume it; while there was none, nothing ended.
+        driven = max(began, row.lease_since or began)
         standing = Standing(
             ended=sum(count for state, count in counts.items() if state.is_final),
             total=row.total,
             elapsed_s=now - began,
-            ended_since=self._finishes.since(began),
+            ended_since=self._finishes.since(driven),
             accelerator_s=self._account.ended_s,
+            driven_s=now - driven,
         )
         return forecast(standing, time_limits(self._spec))
 
@@ -117,7 +138,8 @@ def goal_of(spec: SweepSpec) -> Goal | None:
     if len(spec.all_objectives) != 1:
         return None
     objective = spec.all_objectives[0]
-    return Goal(objective.metric, objective.goal == "minimize", bool(objective.constraints))
+    takes_best = Take.of(objective.take).kind == "best"
+    return Goal(objective.metric, objective.goal == "minimize", bool(objective.constraints), takes_best)
 
 
 def _driver_text(row: SweepRow, now: float) -> str:

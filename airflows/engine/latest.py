@@ -9,7 +9,6 @@ from pathlib import Path
 
 from airflows.engine.lookout import back_off
 from airflows.engine.site import recorded_uri
-from airflows.errors import AirflowsError
 from airflows.ledger import SweepRow
 from airflows.scores import MetricPoint
 from airflows.spec import SweepSpec
@@ -73,7 +72,7 @@ class LatestMetrics:
     def _look(self, wanted: Sequence[str]) -> None:
         try:
             self._found = self._ask(wanted)
-        except AirflowsError:
+        except Exception:  # noqa: BLE001 - without this thread the picture would be old, and not say so
             self._failures += 1
         else:
             self._failures = 0

@@ -27,6 +27,8 @@ from airflows.trial import Handle, Reason, State, Trial
 # Enough for what torchrun says of eight processes, and for what one of them has said before.
 _TAIL_LINES = 120
 _CANCEL_AGAIN_S = 30.0
+_ASK_AGAIN_S = 10.0
+_ASK_IDLE_AGAIN_S = 60.0
 _BACK_OFF_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
 
@@ -60,6 +62,8 @@ class Lookout:
         self._latest_step = latest_step
         self._silent_until = 0.0
         self._silences = 0
+        self._asked_at = float("-inf")
+        self._doubted_since: dict[int, float] = {}
         self._cancelled_at: dict[int, float] = {}
         self._kept_from: list[str] = []
         self.note = ""
@@ -75,6 +79,16 @@ class Lookout:
             now: seconds since the epoch, UTC.
             must_go: whether a trial is to be cancelled anyway.
         """
+        self._doubted_since = {
+            t.number: self._doubted_since.get(t.number, t.claimed_at or now)
+            for t in in_flight
+            if t.state is State.SUBMITTING
+        }
+        unreached = self._submission.take_unreached(self._backend.name)
+        if unreached is not None:
+            since, why = unreached
+            self.silent_since = since
+            self._be_silent(why)
         if not in_flight or now < self._silent_until:
             return {}
         self.note = ""
@@ -83,9 +97,30 @@ class Lookout:
         except BackendUnavailableError as exc:
             self._be_silent(exc)
             return {}
-        self._silences, self.silent_since = 0, None
+        self._answered(now)
         self.note = self.note or _why_all_wait(sightings)
         return sightings
+
+    def see_whether_it_answers(self, now: float, *, is_wanted: bool) -> None:
+        """Ask a backend that holds nothing whether it would answer.
+
+        Args:
+            now: seconds since the epoch, UTC.
+            is_wanted: something may be taken out of a queue for it; else it is asked more seldom.
+        """
+        again_s = _ASK_AGAIN_S if is_wanted or self.silent_since is not None else _ASK_IDLE_AGAIN_S
+        if now < max(self._silent_until, self._asked_at + again_s):
+            return
+        self.note = ""
+        try:
+            self._backend.find([ids.token(self._sweep, 0, 0)])
+        except BackendUnavailableError as exc:
+            self._be_silent(exc)
+        else:
+            self._answered(now)
+
+    def _answered(self, now: float) -> None:
+        self._silences, self.silent_since, self._asked_at = 0, None, now
 
     def cancel(self, in_flight: Iterable[Trial], now: float) -> None:
         """Deliver cancels: at once, again after a restart, and again when a run does not go."""
@@ -129,13 +164,13 @@ class Lookout:
             return
         self._kept_from = hosts
 
-    def _be_silent(self, exc: BackendUnavailableError) -> None:
+    def _be_silent(self, why: BackendUnavailableError | str) -> None:
         """Ask the backend nothing for a while, longer each time."""
         wait = back_off(self._silences)
         self._silences += 1
         self.silent_since = self._clock() if self.silent_since is None else self.silent_since
         self._silent_until = self._clock() + wait
-        self.note = f"{exc} Asking again in {wait:.0f} s."
+        self.note = f"{why} Asking again in {wait:.0f} s."
 
     def _find(self, in_flight: Sequence[Trial], must_go: Callable[[Trial], bool]) -> Mapping[int, Sighting]:
         """Look for trials of which nobody knows whether their submission got through."""
@@ -151,7 +186,9 @@ class Lookout:
         sightings: dict[int, Sighting] = {}
         for token, trial in submitting.items():
             if token not in found:
-                sightings[trial.number] = Sighting(absent=True)
+                sightings[trial.number] = Sighting(
+                    absent=True, doubted_since=self._doubted_since.get(trial.number)
+                )
             elif trial.number in runs:
                 sightings[trial.number] = Sighting(handle=found[token], run_id=runs[trial.number])
         return sightings

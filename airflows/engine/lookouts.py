@@ -6,12 +6,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from airflows.backends.base import Backend
-from airflows.backends.places import places_of
+from airflows.backends.places import HasPlaces, places_of
 from airflows.engine.lookout import Lookout
 from airflows.engine.roster import Roster
 from airflows.engine.submission import Submission
 from airflows.planner import Sighting
-from airflows.trial import Trial
+from airflows.trial import State, Trial
 
 
 class Lookouts:
@@ -31,6 +31,7 @@ class Lookouts:
             for place in places_of(backend)
         }
         self._first = next(iter(self._by_place.values()))
+        self._after_s = backend.after_s if isinstance(backend, HasPlaces) else 0.0
 
     @property
     def note(self) -> str:
@@ -50,8 +51,16 @@ class Lookouts:
         if len(self._by_place) == 1:
             return self._first.look(in_flight, now, must_go)
         sightings: dict[int, Sighting] = {}
-        for lookout, trials in self._divided(in_flight):
-            sightings |= lookout.look(list(trials), now, must_go)
+        held = {id(lookout): list(trials) for lookout, trials in self._divided(in_flight)}
+        is_wanted = any(
+            t.state is State.QUEUED and now - (t.submitted_at or now) >= self._after_s for t in in_flight
+        )
+        for lookout in self._by_place.values():
+            own = held.get(id(lookout), [])
+            sightings |= lookout.look(own, now, must_go)
+            # Before anything is sent there, or taken out of a queue for it: that cannot be undone.
+            if not own:
+                lookout.see_whether_it_answers(now, is_wanted=is_wanted)
         return sightings
 
     def cancel(self, in_flight: Iterable[Trial], now: float) -> None:

@@ -66,7 +66,8 @@ def look_for(wanted: str, home: Path) -> tuple[Site, Lost]:
 def _by_file(path: Path, home: Path) -> tuple[Site, Lost]:
     loaded = load_sweep(path)
     site = open_site(loaded, home)
-    named = list(record.records_named(site.backend.root, loaded.spec.name))
+    found_there = (one for root in site.roots for one in record.records_named(root, loaded.spec.name))
+    named = sorted(found_there, key=lambda one: -one.row.created_at)
     for found in named:
         if found.row.definition == loaded.definition_digest and not found.row.single:
             changed = changed_keys(found.row.source, loaded.source)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -44,6 +45,23 @@ class Observer(Protocol):
 
     def on_tick(self, snapshot: Snapshot) -> None:
         """The sweep after a tick."""
+
+
+class Shielded:
+    """An observer whose terminal or file may go away: what is printed is never worth more than the sweep."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+
+    def on_changes(self, changes: Sequence[Change]) -> None:
+        """Tell of them, if anybody can still be told."""
+        with contextlib.suppress(OSError, ValueError):
+            self._observer.on_changes(changes)
+
+    def on_tick(self, snapshot: Snapshot) -> None:
+        """Tell of it, if anybody can still be told."""
+        with contextlib.suppress(OSError, ValueError):
+            self._observer.on_tick(snapshot)
 
 
 class Silent:

@@ -21,11 +21,12 @@ from airflows.engine.replicating import add_replicates
 from airflows.engine.site import Site, is_of_this_host, open_site, recorded_uri, reload, require_host
 from airflows.engine.source import Replicates, open_overrides
 from airflows.engine.start import Begun, begin, require_backend, require_same_store
+from airflows.engine.unmoved import require_same_backend
 from airflows.errors import AirflowsError, BackendUnavailableError, ConflictError, LeaseHeldError, SpecError
 from airflows.keys import nearest
 from airflows.ledger import Ledger, SweepRow, SweepState, Wish, open_ledger
 from airflows.sweepfile import LoadedSweep
-from airflows.trial import IN_FLIGHT, State
+from airflows.trial import State
 
 _CANCEL_PATIENCE_S = 120.0
 _ASK_AGAIN_S = 0.2
@@ -137,9 +138,9 @@ def resume(
         raise ConflictError(message, hint="Start another one instead: airflows sweep FILE --new")
     site = open_site(loaded, home, row=row)
     try:
-        require_backend(site)
+        require_backend(site, known=True)
         require_same_store(site.tracker, row)
-        _require_same_backend(site, row)
+        require_same_backend(site, row)
         code = site.prepare_code() if failed else row.code
         done = "" if replicates is None else add_replicates(site, row.id, replicates, now=time.time())
         row = reopen(site, row, failed=failed, classes=classes, code=code, now=time.time())
@@ -177,7 +178,7 @@ def carry_on(
     site = open_site(reload(row), home, row=row)
     try:
         if row.ended_at is None and row.wish is not Wish.STOP:
-            require_backend(site)
+            require_backend(site, known=True)
             require_same_store(site.tracker, row)
         elif row.ended_at is None:
             # What is to be cancelled must not go on because MLflow is away.
@@ -217,26 +218,6 @@ def _require_known_store(site: Site, row: SweepRow) -> None:
     if row.tracking_uri and recorded_uri(row) is None:
         # Only the environment knows its password: without it another MLflow would be told.
         require_same_store(site.tracker, row)
-
-
-def _require_same_backend(site: Site, row: SweepRow) -> None:
-    if site.backend.name == row.backend:
-        _require_same_places(site, row)
-        return
-    if site.ledger.trials(row.id, states=IN_FLIGHT, limit=1):
-        message = f"sweep {row.id} has trials in flight on backend {row.backend}."
-        raise ConflictError(message, hint="Cancel them, or wait until they have ended, and then move it.")
-
-
-def _require_same_places(site: Site, row: SweepRow) -> None:
-    names = {place.name for place in site.places}
-    if len(names) == 1:
-        return
-    left = {trial.backend for trial in site.ledger.trials(row.id, states=IN_FLIGHT)} - names
-    if left:
-        where = ", ".join(sorted(left))
-        message = f"sweep {row.id} has trials in flight on {where}, which is no place any more."
-        raise ConflictError(message, hint="Wait until they have ended, or cancel them; then leave it out.")
 
 
 def _driven(

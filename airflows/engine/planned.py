@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,11 +14,12 @@ from typing import Any
 from airflows import ids
 from airflows.engine.estimate import Estimate, History, estimate_of, history_of
 from airflows.engine.site import Site, open_site
-from airflows.engine.start import require_backend
+from airflows.engine.start import attachable, require_backend
 from airflows.errors import AirflowsError, ConflictError, NotFoundError, SpecError
 from airflows.ledger import Ledger
 from airflows.plans import Plan, plan_differences
 from airflows.sweepfile import LoadedSweep
+from airflows.tracking.uris import choose_uri, embedded_uri
 from airflows.vetting import validate_points
 
 FILE_NAME = "plan.json"
@@ -94,7 +96,9 @@ class Planned:
         document = {**self.to_dict(), "made_of": made_of}
         aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
-            aside.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+            # Only for its owner: what it says of a sweep may be no one else's business.
+            with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+                file.write(json.dumps(document, indent=1, allow_nan=False) + "\n")
             aside.replace(path)
         finally:
             aside.unlink(missing_ok=True)
@@ -113,6 +117,7 @@ def make_plan(
 
     Raises:
         SpecError: something in the file is wrong.
+        ConflictError: the sweep is there, but was edited, or with other code or settings.
         BackendUnavailableError: the backend cannot be used.
         TrackingUnavailableError: MLflow does not answer.
     """
@@ -122,6 +127,8 @@ def make_plan(
         notes = require_backend(site, new=new)
         code = site.prepare_code()
         plan = plan_of(site, code)
+        if not new:
+            attachable(site, now=time.time(), code=code, plan=plan.hash)
         history = history_of(site.ledger, sweep, new=new)
         estimate = estimate_of(site.ledger, sweep, history)
         made_id = None if new else _free_id(site.ledger, sweep)
@@ -161,10 +168,24 @@ def plan_of(site: Site, code: str) -> Plan:
     Args:
         site: what the sweep works with.
         code: digest of its code as it was kept, empty where the base names none.
+
+    Raises:
+        SpecError: its points have code of their own, which is packed only when they are launched.
     """
+    space, spec = site.sweep.space, site.spec
+    varied = {key for axis in space.axes for key in axis.keys} | {key for row in space.include for key in row}
+    varied |= set(() if spec.replicates is None else (spec.replicates.key,))
+    swept = sorted(key for key in varied if f"{key}.".startswith("code_source."))
+    if swept:
+        message = f"a plan is over one code, and {swept[0]} differs between the points."
+        hint = "Plan a sweep for each code, or start this one without a plan."
+        raise SpecError(message, field="space", hint=hint)
+    names_store = site.spec.tracking.uri is not None or site.service is not None
+    mlflow = "" if names_store else choose_uri(None, os.environ, site.home)
+    mlflow = "" if mlflow == embedded_uri(site.home) else mlflow
     runs_in_place = site.sweep.base.config.code_source is None and not site.backend.capabilities.uploads
     directory = str(site.base_dir) if runs_in_place else ""
-    return Plan.of(site.sweep, code=site.code_identity(code), directory=directory)
+    return Plan.of(site.sweep, code=site.code_identity(code), directory=directory, mlflow=mlflow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +227,26 @@ class Wanted:
         message = f"this is not what {self.file} says ({self.plan.hash[:12]}): {'; '.join(words)}."
         hint = "Nothing was started. Put it back, or make a new plan: airflows plan"
         raise ConflictError(message, hint=f"{hint} {self.made_of.get('file') or 'sweep.yaml'}")
+
+
+def require_planned(sweep: LoadedSweep, wanted: Wanted, *, home: Path, new: bool = False) -> None:
+    """Check that a sweep is what was planned, and could start; nothing is started.
+
+    Args:
+        sweep: as it is now.
+        wanted: the plan.
+        home: `$AIRFLOWS_HOME`.
+        new: another sweep of the same definition would be started.
+
+    Raises:
+        ConflictError: it is not; the message names what differs.
+    """
+    site = open_site(sweep, home)
+    try:
+        require_backend(site, new=new)
+        wanted.require(site, site.prepare_code())
+    finally:
+        site.ledger.close()
 
 
 def _code_words(site: Site, before: str, now: str) -> str:

@@ -166,7 +166,7 @@ def _with_added(site: Site, row: SweepRow, chunk: Chunk, known: Mapping[int, Kno
 
 def _require_same_root(site: Site, lost: Lost, known: Mapping[int, Known]) -> None:
     """Check that runs which MLflow knows as unfinished are not where this machine cannot see them."""
-    is_here = lost.is_recorded or (site.backend.root / "runs" / lost.row.id).exists()
+    is_here = lost.is_recorded or any((root / "runs" / lost.row.id).exists() for root in site.roots)
     if is_here or any(place.own.capabilities.uploads for place in site.places):
         return
     unseen = sorted(number for number, trial in known.items() if trial.end is None and trial.last < 0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,17 @@ def fresh_row(**known: Any) -> SweepRow:
         doubt_until=0.0,
     )
     return replace(row, **known)
+
+
+def keep_all(roots: Iterable[Path], row: SweepRow, driver: Owner | None) -> None:
+    """Write a sweep's record in each of the places where it may run; see `keep`."""
+    for root in roots:
+        keep(root, row, driver)
+
+
+def read_any(roots: Iterable[Path], sweep: str) -> Record | None:
+    """Return a sweep's record in the first place that has one; None when none has."""
+    return next((found for root in roots if (found := read(root, sweep)) is not None), None)
 
 
 def keep(root: Path, row: SweepRow, driver: Owner | None) -> None:

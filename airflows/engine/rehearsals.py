@@ -6,7 +6,7 @@ import shutil
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from airflows.backends.base import keeper_of
@@ -16,6 +16,7 @@ from airflows.engine.drive import Drive
 from airflows.engine.gathering import gather_evidence
 from airflows.engine.observers import Observer
 from airflows.engine.operations import driver_of
+from airflows.engine.planned import Wanted as Planned
 from airflows.engine.site import Site, open_site
 from airflows.engine.start import Begun
 from airflows.errors import ConflictError, LeaseHeldError
@@ -23,7 +24,7 @@ from airflows.ledger import SweepRow, SweepState, Wish, open_ledger
 from airflows.rehearsal.casting import MOST_BRANCHES, Cast, cast_of
 from airflows.rehearsal.estimate import Estimate, estimate, estimate_rows
 from airflows.rehearsal.judgement import Wanted, is_go, judge
-from airflows.rehearsal.rows import Row
+from airflows.rehearsal.rows import Mark, Row
 from airflows.rehearsal.script import TAG, Script
 from airflows.rehearsal.sweep import rehearsal_of
 from airflows.sweepfile import LoadedSweep
@@ -43,7 +44,7 @@ class Request:
         branches: most branches of the space that are rehearsed.
         full_steps: steps of a whole trial, for the estimate; None to go by `stop.max_steps`.
         requires_checkpoint: no-go unless it is shown that trials resume.
-        excused: swept keys that need not change anything in the first steps.
+        excused: swept keys that need not change anything in the first steps, by name or its last part.
     """
 
     steps: int = STEPS
@@ -83,6 +84,33 @@ class Rehearsed:
         return self.is_over and is_go(self.rows)
 
 
+@dataclass(frozen=True, slots=True)
+class AsRehearsed(Planned):
+    """What a sweep has to be after its rehearsal: the same code; and what was planned, if it was.
+
+    Attributes:
+        row: the rehearsal.
+        asked: the plan, None for none.
+    """
+
+    row: SweepRow | None = None
+    asked: Planned | None = None
+
+    def require(self, site: Site, code: str) -> str:
+        """Return the hash of the plan that is about to start, empty for none.
+
+        Raises:
+            ConflictError: it is not what was planned, or not the code that was rehearsed.
+        """
+        if self.row is not None and code != self.row.code:
+            changes = site.code_changes(self.row.code, code)
+            message = (
+                f"the code is not that of {self.row.id}: {changes or 'other files than were rehearsed'}."
+            )
+            raise ConflictError(message, hint="Nothing was started. Rehearse it again, or put the code back.")
+        return "" if self.asked is None else self.asked.require(site, code)
+
+
 def rehearse(
     sweep: LoadedSweep,
     request: Request,
@@ -104,14 +132,16 @@ def rehearse(
         on_begun: is called once the rehearsal is in the ledger, with the drive that can be paused.
 
     Raises:
-        SpecError: a point of the sweep is no valid train.yaml.
+        SpecError: a point of the sweep is no valid train.yaml; or a key that is excused is not swept.
         LeaseHeldError: somebody else rehearses the sweep now.
         BackendUnavailableError: the backend cannot be used.
         TrackingUnavailableError: MLflow does not answer.
     """
     validate_points(sweep)
     cast = cast_of(sweep, most_branches=request.branches)
-    script = Script(sweep.spec.name, len(cast.branches), request.steps, request.timeout_s, _metrics_of(sweep))
+    request = replace(request, excused=frozenset(map(cast.key_named, request.excused)))
+    metrics = (*_metrics_of(sweep), *_bounded(sweep))
+    script = Script(sweep.spec.name, len(cast.branches), request.steps, request.timeout_s, metrics)
     rehearsal = rehearsal_of(sweep, cast, script)
     validate_points(rehearsal)
     row = _driven(rehearsal, home, observer, on_begun)
@@ -131,6 +161,12 @@ def _metrics_of(sweep: LoadedSweep) -> tuple[str, ...]:
     """Return the metrics that decide: those of the objectives, and the stopping rule's own."""
     own = [sweep.spec.stop.metric] if sweep.spec.stop.metric else []
     return tuple(dict.fromkeys([*(each.metric for each in sweep.spec.all_objectives), *own]))
+
+
+def _bounded(sweep: LoadedSweep) -> tuple[str, ...]:
+    """Return the further metrics that constraints look at: a trial that does not log them never wins."""
+    every = (bound.metric for each in sweep.spec.all_objectives for bound in each.constraints)
+    return tuple(name for name in dict.fromkeys(every) if name not in _metrics_of(sweep))
 
 
 def _driven(
@@ -193,20 +229,36 @@ def _cancel(row: SweepRow, home: Path) -> None:
 
 
 def _conclude(done: Rehearsed, site: Site, sweep: LoadedSweep, request: Request) -> None:
-    trials = gather_evidence(site, done.row, _metrics_of(sweep))
+    trials = gather_evidence(site, done.row, (*_metrics_of(sweep), *_bounded(sweep)))
     stop = sweep.spec.stop
     full_steps = request.full_steps or stop.max_steps
     done.known = estimate(sweep, done.cast, trials, full_steps)
     wanted = Wanted(
         metrics=_metrics_of(sweep),
+        bounded=_bounded(sweep),
         needs_steps=stop.method is not None,
         has_file=bool(site.sweep.base.tree.get("parameters")),
         logs=not site.tracker.is_off,
         requires_checkpoint=request.requires_checkpoint or sweep.spec.strict,
         excused=request.excused,
     )
-    done.rows = [*judge(done.cast, trials, wanted), *estimate_rows(sweep, done.known)]
+    done.rows = [
+        *judge(done.cast, trials, wanted),
+        *_places(site, done.row),
+        *estimate_rows(sweep, done.known),
+    ]
     done.kept = _tidied(site, done.row, is_go=done.is_go)
+
+
+def _places(site: Site, row: SweepRow) -> list[Row]:
+    """Return what is to be said of places where a sweep that bursts may go, and no trial has been."""
+    used = {trial.backend for trial in site.ledger.trials(row.id)}
+    names = [place.name for place in site.places]
+    left = [name for name in names if name not in used]
+    if len(names) == 1 or not left:
+        return []
+    seen = ", ".join(name for name in names if name in used) or "nothing"
+    return [Row("places", Mark.WARN, f"only {seen} was rehearsed, not {', '.join(left)}")]
 
 
 def _tidied(site: Site, row: SweepRow, *, is_go: bool) -> dict[str, str]:

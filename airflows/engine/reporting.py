@@ -10,7 +10,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from airflows.addresses import is_secret_name
 from airflows.engine.importance import importance_of, is_log
 from airflows.engine.results import SweepResults, aim_of, trials_with_overrides, verdict_of
 from airflows.engine.site import recorded_uri
@@ -20,6 +19,7 @@ from airflows.ledger import Ledger, SweepRow
 from airflows.report.causes import causes
 from airflows.report.description import description
 from airflows.report.facts import Curve, Curves, Facts, Goal, Parameter, curve_numbers
+from airflows.report.hiding import public_overrides, public_ranking, public_source, public_text
 from airflows.report.page import page
 from airflows.report.verdict import verdict_words
 from airflows.search.importance import Importance
@@ -27,11 +27,9 @@ from airflows.spec import SweepSpec
 from airflows.sweepfile import LoadedSweep
 from airflows.tracking import OFF, OpenedSweep, SweepRun, Tracker, choose_uri, open_tracker
 from airflows.trial import Trial
-from airflows.yamlio import dump, parse
 
 Rows = Sequence[tuple[Trial, Mapping[str, Any]]]
 
-_HIDDEN = "***"
 _NO_MLFLOW = "It ran without MLflow, so there are no learning curves."
 
 
@@ -71,7 +69,8 @@ def facts_of(
         curves: learning curves, from `read_curves`.
     """
     row, spec = found.row, found.sweep.spec
-    trials = list(trials_with_overrides(ledger, row)) if rows is None else rows
+    known = trials_with_overrides(ledger, row) if rows is None else rows
+    trials = [(trial, public_overrides(overrides)) for trial, overrides in known]
     attempts = ledger.attempts(row.id)
     shares, why_not = _importance(found)
     judged = verdict_of(ledger, found)
@@ -82,7 +81,8 @@ def facts_of(
         message=row.message,
         is_complete=found.complete,
         goals=[Goal(o.metric, o.goal, aim_of(o, spec).take.rule) for o in objectives],
-        ranking=found.ranking,
+        is_own=list(objectives) == spec.all_objectives,
+        ranking=None if found.ranking is None else public_ranking(found.ranking),
         words=[]
         if judged is None
         else verdict_words(judged, row.id, has_replicates=spec.replicates is not None),
@@ -95,7 +95,7 @@ def facts_of(
         causes=causes(row.id, attempts, trials),
         details=_details(found),
         code=ledger.code_versions(row.id),
-        source=public_source(row.source, found.sweep.base.tree),
+        source=public_source(row.source),
         began_at=row.created_at,
         ended_at=row.ended_at,
         made_at=now,
@@ -214,7 +214,7 @@ def _details(found: SweepResults) -> dict[str, str]:
     made = {
         "backend": row.backend,
         "accelerators of one trial": f"{config.compute.num_accelerators} x {config.compute.accelerator_type}",
-        "command": config.command or "",
+        "command": public_text(config.command or ""),
         "image": "" if image is None else image.url,
         "packages": ", ".join(environment.dependencies or ()) if environment is not None else "",
         "environment version": "" if environment is None else environment.version or "",
@@ -239,13 +239,3 @@ def _git_state(row: SweepRow) -> dict[str, str]:
     commit = state.get("tip_commit")
     told = {"git commit": f"{commit}{changed}" if commit else "", "git branch": state.get("branch") or ""}
     return {**told, "git repository": state.get("repo_url") or ""}
-
-
-def public_source(source: str, base: Mapping[str, Any]) -> str:
-    """Return the sweep file without the values of variables whose names say that they are secrets."""
-    variables = base.get("env_variables")
-    if not isinstance(variables, Mapping) or not any(map(is_secret_name, variables)):
-        return source
-    tree = parse(source, file="sweep", dialect="sweep").value
-    shown = {key: _HIDDEN if is_secret_name(key) else value for key, value in variables.items()}
-    return dump({**tree, "base": {**tree["base"], "env_variables": shown}})

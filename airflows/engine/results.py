@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -107,8 +107,12 @@ def ranking_of(ledger: Ledger, row: SweepRow, spec: SweepSpec) -> Ranking | None
     aims = [aim_of(objective, spec) for objective in spec.all_objectives]
     if not aims:
         return None
-    orphaned = Edits.from_text(row.edits).orphaned
-    scored = scored_trials(ledger, row, *spec.all_objectives)
+    return ranking_by(row.edits, aims, scored_trials(ledger, row, *spec.all_objectives))
+
+
+def ranking_by(edits: str, aims: Sequence[Aim], scored: Iterable[Scored]) -> Ranking:
+    """Return who won of a sweep's trials; those whose points an edit took out are told, and not ranked."""
+    orphaned = Edits.from_text(edits).orphaned
     if not orphaned:
         return rank(aims[0], scored) if len(aims) == 1 else rank_front(aims, list(scored))
     left: list[Scored] = []

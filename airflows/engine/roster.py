@@ -22,9 +22,21 @@ class Roster:
     Attributes:
         in_flight: by number.
         counts: trials created so far by state.
+
+    Args:
+        counts: of the trials that there are.
+        tally: what has happened before.
+        orphaned: points that an edit left out; that their trials fail counts against no limit.
+        failed_orphans: how many trials of these have failed.
     """
 
-    def __init__(self, counts: Mapping[State, int], tally: Tally) -> None:
+    def __init__(
+        self,
+        counts: Mapping[State, int],
+        tally: Tally,
+        orphaned: Collection[int] = frozenset(),
+        failed_orphans: int = 0,
+    ) -> None:
         self.in_flight: dict[int, Trial] = {}
         self.counts: Counter[State] = Counter(counts)
         self._pending: dict[int, Trial] = {}
@@ -32,6 +44,8 @@ class Roster:
         self._ready: list[int] = []
         self._delayed: list[tuple[float, int]] = []
         self._overrides: dict[int, Mapping[str, Any]] = {}
+        self._orphaned = frozenset(orphaned)
+        self._failed_orphans = failed_orphans
         self._started = tally.started
         self._signatures = Counter(tally.signatures)
         self._accelerator_s = tally.accelerator_s
@@ -48,7 +62,7 @@ class Roster:
             started=self._started,
             retrying=len(self._retrying),
             succeeded=self.counts[State.SUCCEEDED],
-            failed=self.counts[State.FAILED],
+            failed=self.counts[State.FAILED] - self._failed_orphans,
             signatures=self._signatures,
             accelerator_s=self._accelerator_s,
         )
@@ -80,7 +94,10 @@ class Roster:
             self._started += 1
         elif event.kind is EventKind.UNSENT and before.attempt == 0:
             self._started -= 1
-        if is_first_failure(before, event):
+        is_orphaned = after.point in self._orphaned
+        if is_orphaned:
+            self._failed_orphans += (after.state is State.FAILED) - (before.state is State.FAILED)
+        elif is_first_failure(before, event):
             self._signatures[event.changes["signature"]] += 1
         self._drop(before)
         if after.state.is_final:

@@ -21,6 +21,7 @@ from airflows.ids import digest
 from airflows.launch import Launcher
 from airflows.ledger import Ledger, SweepRow, Wish, open_ledger
 from airflows.planner import Limits
+from airflows.report.hiding import public_source
 from airflows.retry import RetryPolicy
 from airflows.snapshot import root_directory, snapshot
 from airflows.spec import SweepSpec
@@ -80,7 +81,7 @@ class Site:
         return SweepRun(
             sweep=row.id,
             experiment=own if service is None or row.experiment_id else service.experiment(config),
-            source=row.source,
+            source=public_source(row.source),
             tags=tracking.tags,
             owner=row.nonce,
             definition=row.definition,

@@ -21,10 +21,12 @@ from airflows.file_system import is_on_network
 from airflows.ledger import SweepRow, SweepState, Wish
 from airflows.space import expand
 from airflows.spec import ADAPTIVE
+from airflows.sweepfile import LoadedSweep
 from airflows.tracking import Tracker
 from airflows.tracking.uris import is_sqlite, sqlite_path
 from airflows.yamlio import parse
 
+_TURNS = 3
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -63,15 +65,13 @@ def begin(
         BackendUnavailableError: its trials are processes of another machine.
     """
     sweep = site.sweep
-    found = None if new else _find(site, instance)
+    found = None if new else attachable(site, now=now, instance=instance, code=code, plan=plan)
     if found is not None:
-        require_host(site.ledger, found, now=now)
-        _check_same(site, found, code)
-        _take_edits(site, found, plan)
         return Begun(found, is_new=False)
-    row = _new_row(site, now=now, instance=uuid.uuid4().hex if new else instance, code=code, plan=plan)
+    instance = uuid.uuid4().hex if new else instance
+    row = _new_row(site, now=now, instance=instance, code=code, plan=plan)
     _require_not_lost(site, row.id)
-    for _ in range(3):
+    for turn in range(_TURNS):
         if site.ledger.create_sweep(row):
             return Begun(row, is_new=True)
         there = site.ledger.sweep(row.id)
@@ -79,9 +79,34 @@ def begin(
             # Two first starts at once: the other one was first.
             _check_same(site, there, code)
             return Begun(there, is_new=False)
-        row = _new_row(site, now=now, instance=uuid.uuid4().hex, code=code, plan=plan)
+        # A given name of a sweep stays: by it the sweep is found again.
+        wanted = _id(sweep, instance, turn + 1) if instance else ""
+        salt = instance or uuid.uuid4().hex
+        row = _new_row(site, now=now, instance=salt, code=code, plan=plan, wanted=wanted)
     message = f"no free id was found for sweep {sweep.spec.name}."
     raise ConflictError(message)
+
+
+def attachable(site: Site, *, now: float, code: str, instance: str = "", plan: str = "") -> SweepRow | None:
+    """Return the sweep that a start goes on with, None when it makes one; the site takes over its edits.
+
+    Args:
+        site: what the sweep works with.
+        now: seconds since the epoch, UTC.
+        code: digest of the code snapshot, empty when the base has no code source.
+        instance: what names one sweep of the definition.
+        plan: hash of the plan that it is started by, empty for none.
+
+    Raises:
+        ConflictError: the sweep is there, but with other code, on another backend, or with other limits.
+        BackendUnavailableError: its trials are processes of another machine.
+    """
+    found = _find(site, instance)
+    if found is not None:
+        require_host(site.ledger, found, now=now)
+        _check_same(site, found, code)
+        _take_edits(site, found, plan)
+    return found
 
 
 def _take_edits(site: Site, found: SweepRow, plan: str) -> None:
@@ -92,8 +117,8 @@ def _take_edits(site: Site, found: SweepRow, plan: str) -> None:
     """
     edits = Edits.from_text(found.edits)
     if edits and plan:
-        message = f"sweep {found.id} was edited (resume --add), so it is not what the plan says."
-        raise ConflictError(message, hint="Start another one by the plan with --new.")
+        message = f"sweep {found.id} was edited (resume --add), so no plan is of it."
+        raise ConflictError(message, hint="Plan and start another one with --new.")
     site.sweep = edited(site.sweep, edits)
 
 
@@ -104,7 +129,7 @@ def _require_not_lost(site: Site, sweep: str) -> None:
         ConflictError: it did.
     """
     # In this order: the ledger has a sweep before there is a record of it.
-    if record.read(site.backend.root, sweep) is None:
+    if not any(record.read(root, sweep) for root in site.roots):
         return
     try:
         site.ledger.sweep(sweep)
@@ -119,25 +144,40 @@ def _require_not_lost(site: Site, sweep: str) -> None:
 
 def _find(site: Site, instance: str) -> SweepRow | None:
     sweep = site.sweep
+    newest = site.ledger.newest_of(sweep.spec.name, sweep.definition_digest)
     if not instance:
-        return site.ledger.newest_of(sweep.spec.name, sweep.definition_digest)
-    try:
-        found = site.ledger.sweep(ids.sweep_id(sweep.spec.name, sweep.definition_digest, instance))
-    except NotFoundError:
-        found = None
-    # Six hex digits may agree by chance, and an edited sweep has kept the id of its first file.
-    if found is None or found.definition != sweep.definition_digest:
-        found = site.ledger.newest_of(sweep.spec.name, sweep.definition_digest)
-    return found if found is not None and found.instance == instance else None
+        return newest
+    for turn in range(_TURNS):
+        try:
+            found = site.ledger.sweep(_id(sweep, instance, turn))
+        except NotFoundError:
+            break
+        if found.instance != instance:
+            # Six hex digits may agree by chance.
+            continue
+        if found.definition != sweep.definition_digest:
+            # It has kept the id of its first file. Another one would run that again at every retry.
+            message = f"sweep {found.id} was edited (resume --add) since it was started by this file."
+            hint = f"Go on with it: airflows resume {found.id}  Or give the file that it has now."
+            raise ConflictError(message, hint=hint)
+        return found
+    # One that was edited to this file has the id of its first one.
+    return newest if newest is not None and newest.instance == instance else None
 
 
-def _new_row(site: Site, *, now: float, instance: str, code: str, plan: str) -> SweepRow:
+def _id(sweep: LoadedSweep, instance: str, turn: int) -> str:
+    """Return the id of a sweep; of a later turn where those before are other sweeps' by chance."""
+    salt = f"{instance}/{turn}" if turn else instance
+    return ids.sweep_id(sweep.spec.name, sweep.definition_digest, salt)
+
+
+def _new_row(site: Site, *, now: float, instance: str, code: str, plan: str, wanted: str = "") -> SweepRow:
     sweep = site.sweep
     expansion = expand(sweep)
     count = expansion.count()
     replicates = 1 if sweep.spec.replicates is None else len(sweep.spec.replicates.values)
     return SweepRow(
-        id=ids.sweep_id(sweep.spec.name, sweep.definition_digest, instance),
+        id=wanted or _id(sweep, instance, 0),
         name=sweep.spec.name,
         definition=sweep.definition_digest,
         instance=instance,
@@ -184,7 +224,9 @@ def _check_same(site: Site, found: SweepRow, code: str) -> None:
     require_same_code(site, found, code, ways)
     if found.source != site.sweep.source:
         names = ", ".join(changed_keys(found.source, site.sweep.source))
-        message = f"the file differs from sweep {found.id} in what may change while it runs: {names}."
+        message = f"the file differs from that of sweep {found.id}, which has the same points: {names}."
+        if "objective" in names:
+            ways += f" What ran is ranked by another metric with airflows results {found.id} --metric METRIC."
         raise ConflictError(message, hint=ways)
     require_same_store(site.tracker, found)
 
@@ -227,12 +269,13 @@ def require_same_store(tracker: Tracker, row: SweepRow) -> None:
         raise ConflictError(message, hint=hint)
 
 
-def require_backend(site: Site, *, new: bool = False) -> tuple[str, ...]:
+def require_backend(site: Site, *, new: bool = False, known: bool = False) -> tuple[str, ...]:
     """Check that the backend can run the base and that MLflow answers, before anything is written.
 
     Args:
         site: what the sweep works with.
         new: another sweep of the same definition is about to be made.
+        known: the sweep is in the ledger, so that of several places one that answers is enough.
 
     Returns:
         What people should know before the first trial.
@@ -243,11 +286,8 @@ def require_backend(site: Site, *, new: bool = False) -> tuple[str, ...]:
         TrackingUnavailableError: MLflow does not answer.
     """
     require_packing(site.spec.pack, site.backend)
-    reach = site.backend.reach()
-    if not reach.available:
-        message = f"backend {site.backend.name} cannot be used: {reach.why_not}"
-        raise BackendUnavailableError(message, hint="`airflows backends` shows what can.")
-    notes = list(site.backend.check(site.sweep.base.config, site.base_dir))
+    notes = _require_reach(site, known=known)
+    notes += site.backend.check(site.sweep.base.config, site.base_dir)
     for place in site.places:
         _require_server(site, place)
         _require_secrets(site, place)
@@ -264,6 +304,26 @@ def require_backend(site: Site, *, new: bool = False) -> tuple[str, ...]:
         where = f"The command runs in {site.base_dir}, since no code_source is given"
         notes.append(f"{where}: on AI Runtime it would run in an empty directory.")
     return tuple(notes)
+
+
+def _require_reach(site: Site, *, known: bool) -> list[str]:
+    """Check that the backend can be used now; return which of its places cannot, where others do.
+
+    Raises:
+        BackendUnavailableError: it cannot.
+    """
+    reach = site.backend.reach()
+    if reach.available:
+        return []
+    why_not = {} if not known else {p.name: p.own.reach().why_not for p in site.places}
+    if known and not all(why_not.values()):
+        return [
+            f"place {name} cannot be used now: {why} What is there stays there."
+            for name, why in why_not.items()
+            if why
+        ]
+    message = f"backend {site.backend.name} cannot be used: {reach.why_not}"
+    raise BackendUnavailableError(message, hint="`airflows backends` shows what can.")
 
 
 def _require_server(site: Site, place: Place) -> None:
@@ -306,7 +366,7 @@ def _require_own_compute(site: Site) -> None:
     varied |= set(spec.retry.on_out_of_memory or ()) | ({spec.replicates.key} if spec.replicates else set())
     for place in site.places:
         for key in sorted(f"compute.{name}" for name in place.compute):
-            if key in varied:
+            if key in varied or "compute" in varied:
                 message = f"{key} differs between the trials, and the place {place.name} gives it a value."
                 raise SpecError(message, field="backend", hint="Leave it out of one of the two.")
 

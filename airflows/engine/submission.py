@@ -18,6 +18,7 @@ from airflows.errors import (
     SubmitAmbiguousError,
     SubmitError,
     SubmitRejectedError,
+    SubmitUnreachedError,
     SubmitUnsentError,
     TrackingUnavailableError,
 )
@@ -25,6 +26,7 @@ from airflows.failures import normalise
 from airflows.hosts import HostRecord
 from airflows.ids import canonical_json
 from airflows.launch import Launcher
+from airflows.planning import PASSED_ON, Refusals
 from airflows.tracking import Tracker, TrackingRefusedError, TrialRun
 from airflows.train import ACCELERATORS, decode, effective
 from airflows.trial import Event, EventKind, Handle, Reason, Trial
@@ -57,6 +59,7 @@ class Submission:
     Attributes:
         hosts: what became of attempts on each host; the bad ones are named in every further job.
         pack: so many trials share what one would have.
+        refused: places that let nothing through since when, by name.
     """
 
     def __init__(
@@ -85,6 +88,9 @@ class Submission:
         self._adopted: set[str] = set()
         self.hosts = HostRecord()
         self.pack = 1
+        self.refused: dict[str, Refusals] = {}
+        self._unreached_since: dict[str, float] = {}
+        self._unreached: dict[str, str] = {}
 
     def _launcher(self, place: Place) -> Launcher:
         """Return what writes launch directories there, opened when it is needed: cancelling needs none."""
@@ -284,10 +290,30 @@ class Submission:
         # An accepted run may have started any time until now, not just since the tick began.
         answered_at = self._clock()
         for (trial, _), answer in zip(jobs, answers, strict=True):
+            self._note_answer(trial.backend, answer, answered_at)
             event = self._answered(trial, answer, runs.get(trial.number, ""), answered_at)
             outcome.events.append((trial, event))
             if isinstance(answer, SubmitAmbiguousError | SubmitUnsentError):
                 outcome.note = str(answer)
+
+    def _note_answer(self, place: str, answer: Handle | SubmitError, now: float) -> None:
+        """Remember which places let nothing through; a job refused for good says nothing of others."""
+        if isinstance(answer, SubmitRejectedError):
+            return
+        if not isinstance(answer, SubmitError):
+            self.refused.pop(place, None)
+            self._unreached_since.pop(place, None)
+            return
+        first = self.refused[place].first_at if place in self.refused else now
+        self.refused[place] = Refusals(first, now)
+        if isinstance(answer, SubmitUnreachedError):
+            self._unreached_since.setdefault(place, now)
+            self._unreached[place] = str(answer)
+
+    def take_unreached(self, place: str) -> tuple[float, str] | None:
+        """Return (since when, why) a place was not reached when it was last submitted to; once."""
+        words = self._unreached.pop(place, None)
+        return None if words is None else (self._unreached_since[place], words)
 
     def _answered(self, trial: Trial, answer: Handle | SubmitError, run_id: str, now: float) -> Event:
         """Return the transition for a backend's answer; an ambiguous one stamps the claim afresh."""
@@ -295,7 +321,10 @@ class Submission:
             case SubmitUnsentError():
                 event = self._unsent(trial, now, str(answer), run_id)
                 # For one place alone nothing follows from who it was that did not let it through.
-                return event if len(self._places) == 1 else replace(event, reason=Reason.NO_ROOM)
+                if len(self._places) == 1 or isinstance(answer, SubmitUnreachedError):
+                    return event
+                changes = {name: value for name, value in event.changes.items() if name != "backend"}
+                return replace(event, reason=Reason.NO_ROOM, changes=changes)
             case SubmitRejectedError():
                 return _rejected(now, str(answer), run_id)
             case SubmitError():
@@ -311,7 +340,12 @@ class Submission:
         changes: dict[str, Any] = {"not_before": now + wait}
         if run_id:
             changes["run_id"] = run_id
-        return Event(EventKind.UNSENT, now, Reason.UNSENT, detail, changes=changes)
+        if trial.reason not in PASSED_ON or len(self._places) == 1:
+            return Event(EventKind.UNSENT, now, Reason.UNSENT, detail, changes=changes)
+        # It stays where it was in the order: behind the place before the one that it was meant for.
+        names = [place.name for place in self._places]
+        changes["backend"] = names[names.index(self._place(trial.backend).name) - 1]
+        return Event(EventKind.UNSENT, now, trial.reason, detail, changes=changes)
 
 
 def _rejected(now: float, detail: str, run_id: str) -> Event:

@@ -34,6 +34,7 @@ class FollowedEnd(NamedTuple):
     """A trial that has ended. `closed`: its metric was read, or will never be."""
 
     number: int
+    state: str
     ended_at: float | None
     value: float | None
     closed: bool
@@ -42,15 +43,18 @@ class FollowedEnd(NamedTuple):
 class Following(Outcomes):
     """Reads whose cost follows what has changed, not the size of the sweep."""
 
-    def touched(self, sweep: str, after: int) -> tuple[int, set[int]]:
-        """Return (id of the newest event, numbers of the trials with an event after that id)."""
+    def touched(self, sweep: str, after: int) -> tuple[int, dict[int, int]]:
+        """Return (id of the newest event, id -> trial number of the sweep's events after that id).
+
+        On PostgreSQL ids do not become visible in their order: another transaction may still be open.
+        """
         table = schema.events.c
         # By id alone: with the sweep in the condition SQLite reads all of its events by the other index.
         rows = self._rows(
             sa.select(table.id, table.sweep, table.number).where(table.id > after).order_by(table.id)
         )
         newest = rows[-1].id if rows else after
-        return newest, {row.number for row in rows if row.sweep == sweep}
+        return newest, {row.id: row.number for row in rows if row.sweep == sweep}
 
     def newest_event(self) -> int:
         """Return the id of the newest event of any sweep, 0 for none."""

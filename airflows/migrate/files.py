@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import yaml
+
 from airflows import yamlio
 
 _WIDTH = 100
@@ -73,6 +75,9 @@ def _inline(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(map(_inline, value)) + "]"
     text = _scalar(value)
+    if "\n" in text:
+        quoted = yaml.safe_dump(value, default_style='"', allow_unicode=True, width=1 << 30)
+        return str(quoted).removesuffix("\n")
     is_bare = isinstance(value, str) and text == value
     # In flow style these would end a plain text.
     return (

@@ -5,6 +5,7 @@ The program stays as it is: each trial is one run of it, with the swept override
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ Read = Callable[[str], str | None]
 _MULTIRUN = ("-m", "--multirun")
 _WITH_VALUE = ("--config-name", "-cn", "--config-path", "-cp", "--config-dir", "-cd", "--package", "-p")
 _OVERRIDE = re.compile(r"(\+\+|\+|~)?([\w.$/@:-]+)=(.*)", re.DOTALL)
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.ASCII | re.DOTALL)
 _METRIC = "objective"
 
 
@@ -31,12 +33,14 @@ class _Parts:
     """A command, taken apart.
 
     Attributes:
+        variables: of the environment, which stand in front.
         start: words up to and with the program.
         program: its file, empty for a module.
         options: words for Hydra that stay.
         overrides: the others, in their order.
     """
 
+    variables: list[tuple[str, str]]
     start: list[str]
     program: str
     options: list[str] = field(default_factory=list)
@@ -64,7 +68,7 @@ def from_hydra(
     if not domains:
         _fail(
             "No override of the command has several values, so there is nothing to sweep.",
-            "Write lr=0.1,0.01.",
+            "Write lr=0.1,0.01; hydra.sweeper.params of the config files is not read.",
         )
     by_key = variables(domains)
     name = settings.name or (parts.program.rpartition("/")[2].partition(".")[0] or parts.start[-1])
@@ -86,8 +90,14 @@ def from_hydra(
 
 
 def _taken_apart(words: Sequence[str]) -> _Parts:
+    variables = [
+        (found[1], found[2])
+        for found in itertools.takewhile(bool, map(_ASSIGNMENT.fullmatch, words))
+        if found
+    ]
+    words = words[len(variables) :]
     end, program = _program(words)
-    parts = _Parts(list(words[:end]), program)
+    parts = _Parts(variables, list(words[:end]), program)
     rest = list(words[end:])
     is_multirun = False
     while rest:
@@ -108,21 +118,33 @@ def _taken_apart(words: Sequence[str]) -> _Parts:
 def _program(words: Sequence[str]) -> tuple[int, str]:
     """Return where the words behind the program begin, and its file; of a module there is none."""
     for position, word in enumerate(words):
-        if word.endswith(".py"):
+        if word.endswith(".py") and not word.startswith("-") and not _OVERRIDE.fullmatch(word):
             return position + 1, word
-        if word == "-m" and position and words[position - 1].rpartition("/")[2].startswith("python"):
+    for position, word in enumerate(words):
+        if word == "-m" and _is_module(words, position):
             return position + 2, ""
-        if word in _MULTIRUN or _OVERRIDE.fullmatch(word):
+        if position and (word in _MULTIRUN or (not word.startswith("-") and _OVERRIDE.fullmatch(word))):
             # An installed program: the word before the first of Hydra's.
-            return max(position, 1), ""
+            return position, ""
     message = "No program is found in the command."
     raise SpecError(message, field="command", hint="Write it as in python train.py -m lr=0.1,0.01.")
+
+
+def _is_module(words: Sequence[str], position: int) -> bool:
+    """Whether the word behind an -m is a module, not an override of Hydra's."""
+    after = words[position + 1 : position + 2]
+    if not after or after[0].startswith("-") or _OVERRIDE.fullmatch(after[0]):
+        return False
+    is_python = any(word.rpartition("/")[2].startswith("python") for word in words[:position])
+    return is_python or any(word in _MULTIRUN for word in words[position + 1 :])
 
 
 def _read(parts: _Parts, settings: Settings, report: Report) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the swept overrides with their domains, and the text of all that stay, by key."""
     domains: dict[str, Any] = {}
     kept: dict[str, str] = {}
+    given: set[str] = set()
+    several: set[str] = set()
     for word in parts.overrides:
         found = _OVERRIDE.fullmatch(word)
         if found is None:
@@ -137,6 +159,13 @@ def _read(parts: _Parts, settings: Settings, report: Report) -> tuple[dict[str, 
         sweep = swept(found[3])
         for note in sweep.notes:
             report.note("order", 1, f"{word}: {note}")
+        name = found[2]
+        if name in several or (name in given and sweep.domain is not None):
+            # To Hydra the last one wins, and whole runs are there twice.
+            _fail(f"{name} is given more than once, and not always with one value.", "Leave one of them.")
+        if found[1] != "~":
+            given.add(name)
+            several |= set() if sweep.domain is None else {name}
         if sweep.domain is None:
             kept[key] = word
         else:
@@ -146,7 +175,8 @@ def _read(parts: _Parts, settings: Settings, report: Report) -> tuple[dict[str, 
 
 
 def _command(parts: _Parts, kept: dict[str, str], variable: dict[str, str]) -> str:
-    words = [shlex.quote(word) for word in (*parts.start, *parts.options)]
+    words = [f"{name}={shlex.quote(value)}" for name, value in parts.variables]
+    words += [shlex.quote(word) for word in (*parts.start, *parts.options)]
     words += [
         f'{shlex.quote(f"{key}=")}"${variable[key]}"' if key in variable else shlex.quote(word)
         for key, word in kept.items()

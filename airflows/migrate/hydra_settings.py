@@ -18,6 +18,7 @@ _SLURM: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "mem_gb": ("memory", lambda text: f"{text}G"),
     "cpus_per_task": ("cpus", int),
 }
+_SLURM_ONLY = frozenset(f"{_LAUNCHER}{name}" for name in (*_SLURM, "array_parallelism"))
 _LAUNCHERS = ("basic", "joblib", "submitit_local", "submitit_slurm")
 _METHODS = {
     "tpe": "tpe",
@@ -39,13 +40,15 @@ class Settings:
 
     Attributes:
         name: of the job, empty for none.
-        gpus: of one run.
+        gpus: of one node, None where nothing says so.
     """
 
     name: str = ""
-    gpus: int = 1
+    gpus: int | None = None
     _launcher: str = ""
     _sweeper: str = ""
+    _of_launcher: list[str] = field(default_factory=list)
+    _of_sweeper: list[str] = field(default_factory=list)
     _sampler: str = "tpe"
     _concurrent: int | None = None
     _minutes: int | None = None
@@ -61,7 +64,15 @@ class Settings:
 
     @property
     def _method(self) -> str:
-        return _METHODS[self._sampler] if self._sweeper else "grid"
+        return _METHODS[self._sampler] if self._is_optuna else "grid"
+
+    @property
+    def _is_optuna(self) -> bool:
+        return self._sweeper == "optuna" or (not self._sweeper and bool(self._of_sweeper))
+
+    @property
+    def _is_slurm(self) -> bool:
+        return self._launcher == "submitit_slurm" or (not self._launcher and bool(self._of_launcher))
 
     def take(self, key: str, value: str, report: Report) -> None:
         """Take one override.
@@ -87,9 +98,10 @@ class Settings:
             case "hydra/launcher" if value in _LAUNCHERS:
                 self._launcher = value
             case "hydra/sweeper" if value in ("basic", "optuna"):
-                self._sweeper = value.removeprefix("basic")
+                self._sweeper = value
             case "hydra/sweeper/sampler" if value in _METHODS:
                 self._sampler = value
+                self._of_sweeper.append(key)
             case "hydra.job.name":
                 self.name = value
             case _:
@@ -102,13 +114,15 @@ class Settings:
                 self._concurrent = int(value) if int(value) > 0 else None
             case "timeout_min":
                 self._minutes = int(value)
-            case "gpus_per_node":
+            case "gpus_per_node" if int(value) >= 0:
                 self.gpus = int(value)
             case _ if name in _SLURM:
                 option, made = _SLURM[name]
                 self._slurm[option] = made(value)
             case _:
                 return False
+        if name != "n_jobs":
+            self._of_launcher.append(f"{_LAUNCHER}{name}")
         return True
 
     def _took_sweeper(self, name: str, value: str) -> bool:
@@ -123,6 +137,7 @@ class Settings:
                 self._seed = int(value)
             case _:
                 return False
+        self._of_sweeper.append(f"{_SWEEPER}{name}")
         return True
 
     def train(self) -> dict[str, Any]:
@@ -137,17 +152,42 @@ class Settings:
             metric: what an objective is called.
         """
         made: dict[str, Any] = {}
-        if self._sweeper:
+        self._remark(report)
+        if self._is_optuna:
             made["search"] = {"method": self._method, "trials": self._trials}
             made["search"] |= {} if self._method == "grid" else {"seed": self._seed}
         if self.is_adaptive:
             made["objective"] = {"metric": metric, "goal": self._goal}
         if self._concurrent is not None:
             made["limits"] = {"concurrent": self._concurrent}
-        elif self._launcher in ("", "basic"):
+        elif self._launcher in ("", "basic") and not self._is_slurm:
             report.note(
                 "launcher", 1, "Hydra ran one after the other; here limits.concurrent says how many run."
             )
-        if self._launcher == "submitit_slurm":
+        if self._is_slurm:
             made["backend"] = {"type": "slurm", **self._slurm}
         return made
+
+    def _remark(self, report: Report) -> None:
+        """Say what was concluded, what is left out, and what nothing here has read."""
+        message = (
+            "`hydra:` in the program's config files is not read: what it says of sweeper, its params,"
+            " launcher and directories has to be on the command line."
+        )
+        report.note("config", 1, message)
+        if self._is_optuna and not self._sweeper:
+            message = f"{self._of_sweeper[0]} is the Optuna sweeper's, so hydra/sweeper=optuna was taken."
+            report.note("sweeper", 1, message)
+        elif not self._is_optuna:
+            for name in self._of_sweeper:
+                report.warn(
+                    "hydra", 1, f"{name} is the Optuna sweeper's, which is not used: it was left out."
+                )
+        if self._is_slurm and not self._launcher:
+            message = f"{self._of_launcher[0]} is submitit's, so hydra/launcher=submitit_slurm was taken."
+            report.note("launcher", 1, message)
+        elif not self._is_slurm:
+            for name in self._of_launcher:
+                if name in _SLURM_ONLY:
+                    message = f"{name} is Slurm's, which {self._launcher} does not use: it was left out."
+                    report.warn("hydra", 1, message)

@@ -10,10 +10,16 @@ from typing import Any, NoReturn
 
 from airflows.errors import SpecError
 from airflows.migrate.space import typed_values
+from airflows.scalars import go_text
 
 _CALL = re.compile(r"([A-Za-z_]\w*)\((.*)\)", re.ASCII | re.DOTALL)
 _NAMED = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)\s*(.*)", re.ASCII | re.DOTALL)
-_CASTS = frozenset({"int", "float", "str", "bool", "json_str"})
+_CASTS: Mapping[str, Callable[[str], str]] = {
+    "int": lambda text: str(_whole(text)),
+    "float": lambda text: str(float(text)),
+    "str": str,
+}
+_TWICE = "Values that are there twice are tried once."
 _PAIRS = {"(": ")", "[": "]", "{": "}"}
 _MOST = 10_000
 
@@ -48,7 +54,7 @@ def swept(value: str) -> Swept:
     if len(parts) > 1:
         if not all(parts) or any(_is_sweep(part) for part in parts):
             _fail(f"{value}: this list of values is not understood, by Hydra either.", None)
-        return Swept(_listed(parts))
+        return _listed(parts)
     call = _CALL.fullmatch(parts[0]) if parts else None
     if call is None:
         return Swept(None)
@@ -64,27 +70,52 @@ def _called(name: str, words: list[str], whole: str) -> Swept:
     make = _CALLS.get(name)
     if make is not None:
         return make(words, whole)
-    if name in _CASTS and swept(",".join(words)).domain is not None:
-        return _cast(name, words, whole)
+    if name in (*_CASTS, "bool"):
+        inner = swept(",".join(words))
+        return inner if inner.domain is None else _cast(name, inner, whole)
     # Any other text with brackets is a value.
     return Swept(None)
 
 
-def _cast(name: str, words: list[str], whole: str) -> Swept:
-    bounds = swept(words[0]).domain
-    if name != "int" or not isinstance(bounds, dict):
-        _fail(f"{whole}: a cast of a sweep is not carried over.", "Cast its values one by one.")
-    return Swept({"min": int(bounds["min"]), "max": int(bounds["max"])})
+def _cast(name: str, inner: Swept, whole: str) -> Swept:
+    made, domain = _CASTS.get(name), inner.domain
+    if isinstance(domain, dict) and name in ("int", "float"):
+        kind = int if name == "int" else float
+        return Swept({**domain, "min": kind(domain["min"]), "max": kind(domain["max"])}, inner.notes)
+    if made is None or isinstance(domain, dict):
+        _fail(f"{whole}: this cast of a sweep is not carried over.", "Cast its values one by one.")
+    try:
+        values = _listed([made(go_text(value)) for value in domain])
+    except (ValueError, OverflowError):
+        _fail(f"{whole}: not all of these are numbers.", "Cast its values one by one.")
+    return Swept(values.domain, (*inner.notes, *values.notes))
 
 
-def _listed(parts: list[str]) -> list[Any]:
-    return typed_values(list(dict.fromkeys(parts)))
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        return int(float(text))
+
+
+def _listed(parts: list[str]) -> Swept:
+    distinct = list(dict.fromkeys(parts))
+    return Swept(typed_values(distinct), (_TWICE,) if len(distinct) < len(parts) else ())
+
+
+def _chosen(words: list[str], whole: str) -> Swept:
+    if words == [""]:
+        _fail(f"{whole}: there is nothing to choose from.", None)
+    return _listed(words)
 
 
 def _ordered(words: list[str], whole: str) -> Swept:
     inner = swept(",".join(word for word in words if not _NAMED.fullmatch(word)))
     if inner.domain is None:
-        _fail(f"{whole}: there is nothing to sweep over.", None)
+        # A list that Hydra sorts or shuffles is one value.
+        return inner
+    if isinstance(inner.domain, dict):
+        _fail(f"{whole}: an interval has no order.", None)
     return Swept(inner.domain, (*inner.notes, "Trials come in the order of the values as written."))
 
 
@@ -101,11 +132,11 @@ def _tagged(words: list[str], whole: str) -> Swept:
 
 def _range(words: list[str], whole: str) -> Any:
     given = _arguments(words, ("start", "stop", "step"), whole)
-    if len(given) == 1:
-        given = {"start": Decimal(0), "stop": next(iter(given.values()))}
+    if "start" not in given:
+        _fail(f"{whole}: range has no end.", "Write range(3) or range(0,3).")
     if "stop" not in given:
-        _fail(f"{whole}: range has no end.", None)
-    start, stop, step = given.get("start", Decimal(0)), given["stop"], given.get("step", Decimal(1))
+        given = {**given, "start": Decimal(0), "stop": given["start"]}
+    start, stop, step = given["start"], given["stop"], given.get("step", Decimal(1))
     if step == 0 or (stop - start) / step > _MOST:
         _fail(f"{whole}: this range has too many values to write out.", None)
     values = []
@@ -119,7 +150,7 @@ def _range(words: list[str], whole: str) -> Any:
 
 def _text(number: Decimal, bounds: Any) -> str:
     """Return a value as Hydra passes it: of whole bounds a whole number, else a float."""
-    if all(bound == bound.to_integral_value() and "." not in str(bound) for bound in bounds):
+    if not any(mark in str(bound) for bound in bounds for mark in ".E"):
         return str(int(number))
     return str(float(number))
 
@@ -173,7 +204,7 @@ def _globbed(words: list[str], whole: str) -> Swept:
 
 
 _CALLS: Mapping[str, Callable[[list[str], str], Swept]] = {
-    "choice": lambda words, _: Swept(_listed(words)),
+    "choice": _chosen,
     "range": lambda words, whole: Swept(_range(words, whole)),
     "interval": lambda words, whole: Swept(_interval(words, whole)),
     "shuffle": _ordered,

@@ -71,25 +71,21 @@ class Imported:
     train: dict[str, Any] = field(default_factory=dict)
     carried: dict[str, Any] = field(default_factory=dict)
 
-    def made(self, accelerator: str | None, gpus: int = 1) -> Migration:
+    def made(self, accelerator: str | None, gpus: int | None = None) -> Migration:
         """Return the files.
 
         Args:
             accelerator: the type to use, None for the smallest that has enough GPUs.
-            gpus: that one trial uses.
+            gpus: of one node, None where nothing says so.
 
         Raises:
             SpecError: there is no such accelerator type.
         """
-        kind = accelerator or (_SMALLEST if gpus <= 1 else "GPU_8xH100")
+        kind = accelerator or (_SMALLEST if gpus is None or gpus <= 1 else "GPU_8xH100")
         if kind not in ACCELERATORS:
             message = f"there is no accelerator type {kind!r}."
             raise SpecError(message, field="--accelerator", hint=f"There are: {', '.join(ACCELERATORS)}.")
-        if accelerator is None:
-            message = (
-                f"Nothing says which GPU a run needs, so {kind} was taken; --accelerator chooses another."
-            )
-            self.report.note("accelerator", 1, message)
+        self._say_accelerator(kind, gpus, is_given=accelerator is not None)
         train = {
             "experiment_name": _plain(self.experiment)[:100],
             "compute": {"accelerator_type": kind, "num_accelerators": ACCELERATORS[kind]},
@@ -109,6 +105,23 @@ class Imported:
             warnings=self.report.warnings,
             notes=self.report.notes,
         )
+
+    def _say_accelerator(self, kind: str, gpus: int | None, *, is_given: bool) -> None:
+        """Have Slurm give a node as many GPUs as it was asked for, and say what was chosen."""
+        backend, has = self.sweep.get("backend", {}), ACCELERATORS[kind]
+        chosen = "" if is_given else f"Nothing says which GPU a run needs, so {kind} was taken"
+        if gpus is not None and gpus != has:
+            if backend.get("type") == "slurm":
+                backend["accelerators"] = {kind: {"gpus": gpus} if gpus else {"cpu": True}}
+                words = f"on Slurm a node gets {gpus or 'no'} GPUs for it, as it was asked for"
+            else:
+                words = f"a run had {gpus} GPUs, {kind} has {has}: say so in `accelerators` of a backend"
+                self.report.warn("gpus", 1, f"{words[0].upper()}{words[1:]}.")
+                words = ""
+            chosen = "; ".join(filter(None, (chosen, words)))
+        if chosen:
+            more = "" if is_given else "; --accelerator chooses another"
+            self.report.note("accelerator", 1, f"{chosen[0].upper()}{chosen[1:]}{more}.")
 
     def _values(self) -> dict[str, Any]:
         """Return the base's values of the swept keys, so that the train.yaml also runs by itself."""

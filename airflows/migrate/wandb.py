@@ -17,7 +17,7 @@ from airflows.migrate.migration import Migration
 from airflows.migrate.passing import Imported, ask_for_mlflow, variables
 from airflows.migrate.report import Report
 from airflows.migrate.wandb_command import Command, command_of
-from airflows.migrate.wandb_domains import Parameter, domain
+from airflows.migrate.wandb_domains import Parameter, domain, is_number
 
 Read = Callable[[str], str | None]
 
@@ -36,6 +36,8 @@ _KNOWN = _SIGNS | {
 _METHODS = ("grid", "random", "bayes")
 _TRIALS = 50
 _FEW = 100
+_DEEPEST = 20
+"""An anchor that holds itself would have no end."""
 
 
 def is_wandb(text: str) -> bool:
@@ -71,7 +73,8 @@ class _Importing:
         self.tree: dict[str, Any] = yaml.safe_load(text)
         self.lines = _lines(text)
         self.program = str(self.tree.get("program") or "")
-        self.text = read(self.program) if self.program else None
+        path = self.program or _script(self.tree.get("command"))
+        self.text = read(path) if path else None
 
     def made(self, accelerator: str | None) -> Migration:
         parameters = list(self._parameters(self.tree["parameters"], ()))
@@ -119,6 +122,8 @@ class _Importing:
         where = ".".join(("parameters", *above))
         if not isinstance(tree, dict):
             self._fail(where, "It is no mapping of parameters.")
+        if len(above) > _DEEPEST:
+            self._fail("parameters", "Its parameters are nested too deeply, or hold themselves.")
         for key, given in tree.items():
             path = (*above, str(key))
             if isinstance(given, dict) and "parameters" in given:
@@ -204,15 +209,35 @@ class _Importing:
             message = "This rule of early_terminate is not known, so no run is stopped early."
             self.report.warn("early-terminate", line, message)
             return {}
-        reduction, least, most = given.get("eta", 3), given.get("min_iter"), given.get("max_iter")
-        if least is None and most is None:
-            self._fail("early_terminate", "hyperband needs min_iter or max_iter.")
+        full = {"eta": 3, "s": 1, **given}
+        for name in ("eta", "s", "min_iter", "max_iter"):
+            if name in full and not (is_number(full[name]) and full[name] > 0):
+                self._fail(f"early_terminate.{name}", f"{name} of hyperband is no number above 0.")
+        reduction, least, most = full["eta"], given.get("min_iter"), given.get("max_iter")
         if least is None:
-            least = max(1, int(most / reduction ** given.get("s", 1)))
+            if most is None:
+                self._fail("early_terminate", "hyperband needs min_iter or max_iter.")
+            least = _first_bracket(most, reduction, full["s"])
+        if given.get("strict"):
+            message = "strict is lost: a rung lets the best part of the trials go on, as without it."
+            self.report.warn("early-terminate", self._line("early_terminate", "strict"), message)
         message = "W&B counts iterations by calls of wandb.log; min_steps and max_steps count MLflow's steps."
         self.report.note("early-terminate", line, message)
         made = {"method": "asha", "min_steps": least, "reduction": reduction}
         return {"stop": made if most is None else {**made, "max_steps": most}}
+
+
+def _script(command: Any) -> str:
+    """Return the Python file that a command names itself, empty for none."""
+    words = command.split() if isinstance(command, str) else command if isinstance(command, list) else []
+    return next((word for word in map(str, words) if word.endswith(".py")), "")
+
+
+def _first_bracket(most: float, reduction: float, count: float) -> int:
+    try:
+        return max(1, int(most / reduction**count))
+    except OverflowError:
+        return 1
 
 
 def _lines(text: str) -> dict[tuple[str, ...], int]:
@@ -220,7 +245,7 @@ def _lines(text: str) -> dict[tuple[str, ...], int]:
     found: dict[tuple[str, ...], int] = {}
 
     def walk(node: yaml.Node | None, path: tuple[str, ...]) -> None:
-        for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+        for key, value in node.value if isinstance(node, yaml.MappingNode) and len(path) < _DEEPEST else ():
             below = (*path, str(key.value))
             found[below] = key.start_mark.line + 1
             walk(value, below)

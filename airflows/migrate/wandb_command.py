@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -16,10 +17,13 @@ _WORDS = {"${env}": "/usr/bin/env", "${interpreter}": "python"}
 _FLAGS = {"${args}": "--{}=", "${args_no_hyphens}": "{}=", "${args_no_boolean_flags}": "--{}="}
 _WHOLE = ("${args_json}", "${args_json_file}")
 _ENVIRONMENT = re.compile(r"\$\{envvar:(\w+)\}", re.ASCII)
-_MACRO = re.compile(r"\$\{\w+\}")
+_COMMENT = re.compile(r"#.*")
 _TAKES_ARGUMENTS = re.compile(
-    r"argparse|\bargv\b|\b(?:click|typer|fire|absl|tyro|hydra|omegaconf|simple_parsing|jsonargparse)\b"
-    r"|ArgumentParser|LightningCLI"
+    r"(?:^|;)\s*(?:import\s+(?:[\w.]+(?:\s+as\s+\w+)?\s*,\s*)*|from\s+)"
+    r"(?:argparse|getopt|optparse|click|typer|fire|absl|tyro|hydra|omegaconf|simple_parsing|jsonargparse|docopt"
+    r"|configargparse|draccus|plac|cyclopts|tap|chz|pydantic_settings)\b"
+    r"|\bargv\b|ArgumentParser|LightningCLI",
+    re.MULTILINE,
 )
 
 
@@ -30,7 +34,7 @@ class Command:
     Attributes:
         words: of the command, macros included.
         program: what stands for `${program}`.
-        booleans: parameters that have only True and False.
+        booleans: parameters that have True or False among their values.
         why_not_by_flags: why it does not get its values as flags, empty when it does.
     """
 
@@ -64,9 +68,10 @@ class Command:
         for key, variable in names.items():
             if macro == "${args_no_boolean_flags}" and key in self.booleans:
                 # Such a flag is there or not. Of an unset array `set -u` would complain in old shells.
-                flag = shlex.quote(f"--{key}")
-                before.append(f'{variable}_FLAG=""')
-                before.append(f'if [ "${variable}" = True ]; then {variable}_FLAG={flag}; fi')
+                flag, name = shlex.quote(f"--{key}"), f"{variable}_FLAG"
+                before.append(f'{name}={flag}="${variable}"')
+                before.append(f'if [ "${variable}" = True ]; then {name}={flag}; fi')
+                before.append(f'if [ "${variable}" = False ]; then {name}=""; fi')
                 words.append(f'${{{variable}_FLAG:+"${variable}_FLAG"}}')
             else:
                 words.append(f'{shlex.quote(_FLAGS[macro].format(key))}"${variable}"')
@@ -75,10 +80,13 @@ class Command:
     def _word(self, word: str) -> str:
         if word == "${program}":
             return shlex.quote(self.program)
-        named = _ENVIRONMENT.fullmatch(word)
-        if named is not None:
-            return f'"${named[1]}"'
-        return _WORDS.get(word) or shlex.quote(word)
+        if word in _WORDS:
+            return _WORDS[word]
+        # Text and the names of variables by turns.
+        parts = _ENVIRONMENT.split(word)
+        texts = [shlex.quote(text) if text else "" for text in parts[::2]]
+        names = [f'"${name}"' for name in parts[1::2]]
+        return "".join(itertools.chain(*itertools.zip_longest(texts, names, fillvalue=""))) or "''"
 
 
 def command_of(given: Any, program: str, text: str | None, parameters: Sequence[Parameter]) -> Command:
@@ -93,24 +101,37 @@ def command_of(given: Any, program: str, text: str | None, parameters: Sequence[
     Raises:
         SpecError: there is no program, or a macro is not known.
     """
-    words = _split(given) if isinstance(given, str) else [str(word) for word in given or _DEFAULT]
+    words = _words(given)
     if not program and ("${program}" in words or given is None):
         message = "It names no program."
         raise SpecError(message, field="program", hint="Write program: train.py.")
     for word in words:
         known = word in _WORDS or word in _FLAGS or word in _WHOLE or word == "${program}"
-        if _MACRO.fullmatch(word) and not known:
-            message = f"{word} is no macro that can be carried over."
+        if not known and "${" in _ENVIRONMENT.sub("", word):
+            message = f"{word} has no macro that can be carried over."
             raise SpecError(message, field="command")
-    booleans = {
-        each.key
-        for each in parameters
-        if all(isinstance(value, bool) for value in each.given.get("values", [each.given.get("value")]))
-    }
-    return Command(tuple(words), program, frozenset(booleans), _why_not(words, text, parameters))
+    booleans = {each.key for each in parameters if any(isinstance(value, bool) for value in _values(each))}
+    # Of another language nothing is known.
+    reads = text if not program or program.endswith(".py") else None
+    return Command(tuple(words), program, frozenset(booleans), _why_not(words, reads, parameters))
 
 
-def _split(given: str) -> list[str]:
+def _values(parameter: Parameter) -> list[Any]:
+    given = parameter.given
+    if "value" in given:
+        return [given["value"]]
+    return given["values"] if isinstance(given.get("values"), list) else []
+
+
+def _words(given: Any) -> list[str]:
+    """Return the words of `command`, which may be one text."""
+    if isinstance(given, list):
+        return [str(word) for word in given] or list(_DEFAULT)
+    if given is None:
+        return list(_DEFAULT)
+    if not isinstance(given, str):
+        message = "It is neither a list of words nor a text."
+        raise SpecError(message, field="command")
     try:
         return shlex.split(given)
     except ValueError as exc:
@@ -125,6 +146,6 @@ def _why_not(words: Sequence[str], text: str | None, parameters: Sequence[Parame
         return "The command has no ${args}, so the program reads wandb.config."
     if any(len(each.path) > 1 for each in parameters):
         return "Nested parameters are no flags of a command line."
-    if text is not None and "wandb.config" in text and not _TAKES_ARGUMENTS.search(text):
-        return "The program takes no arguments: it reads wandb.config."
+    if text is not None and not _TAKES_ARGUMENTS.search(_COMMENT.sub("", text)):
+        return "Nothing in the program itself parses arguments, so it gets none."
     return ""

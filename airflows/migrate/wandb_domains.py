@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeGuard
 
 from airflows.errors import SpecError
 from airflows.migrate.report import Report
@@ -54,9 +55,17 @@ class Parameter:
                 return float(value)
             except ValueError:
                 pass
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if not is_number(value):
             self.fail(f"{self.key} needs a number for {name}.")
         return value
+
+
+def is_number(value: Any) -> TypeGuard[int | float]:
+    """Whether a value is a number with which floats can reckon."""
+    try:
+        return not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def domain(parameter: Parameter, report: Report, *, is_grid: bool, as_text: bool) -> Any:
@@ -72,22 +81,30 @@ def domain(parameter: Parameter, report: Report, *, is_grid: bool, as_text: bool
         SpecError: W&B would refuse it too, or nothing here comes near to it.
     """
     given = parameter.given
+    try:
+        json.dumps([given.get("value"), given.get("values")], default=str)
+    except (TypeError, ValueError, RecursionError):
+        parameter.fail(f"{parameter.key} has a value that cannot be written down.")
     if "value" in given:
         return _texts([given["value"]]) if as_text else [given["value"]]
     kind = given.get("distribution") or _by_default(parameter)
-    make = _KINDS.get(kind)
+    make = _KINDS.get(kind) if isinstance(kind, str) else None
     if make is None:
         parameter.fail(f"distribution {kind!r} of {parameter.key} is none that can be carried over.")
     made = make(parameter, report)
     if isinstance(made, list):
-        return _texts(made) if as_text else made
-    if "step" in made:
+        if not as_text:
+            return made
+        texts = _texts(made)
+        if len(texts) < len(made):
+            message = f"Values of {parameter.key} that are the same as flags are tried once."
+            report.note("twice", parameter.line, message)
+        return texts
+    if not is_grid:
         return made
-    if is_grid:
-        if kind != "int_uniform":
-            parameter.fail(f"{parameter.key} has no finite set of values, which method: grid needs.")
-        return {**made, "step": 1}
-    return made
+    if kind not in _FINITE:
+        parameter.fail(f"{parameter.key} has no finite set of values, which method: grid needs.")
+    return {"step": 1, **made}
 
 
 def _by_default(parameter: Parameter) -> str:
@@ -130,22 +147,41 @@ def _uniform(parameter: Parameter, report: Report) -> dict[str, Any]:
 
 def _stepped(parameter: Parameter, report: Report) -> dict[str, Any]:
     del report
-    step = Decimal(str(parameter.given.get("q", 1)))
-    if step <= 0:
-        parameter.fail(f"q of {parameter.key} is not above 0.")
-    least, most = (round(Decimal(str(bound)) / step) * step for bound in _bounds(parameter))
+    return _in_steps(parameter, *_bounds(parameter))
+
+
+def _in_steps(parameter: Parameter, low: float, high: float) -> dict[str, Any]:
+    step = _step(parameter)
+    least, most = (round(Decimal(str(bound)) / step) * step for bound in (low, high))
     if least == most:
         parameter.fail(f"{parameter.key} has only one value within its bounds: write it as value.")
     return {"min": _plain(least), "max": _plain(most), "step": _plain(step)}
 
 
+def _step(parameter: Parameter) -> Decimal:
+    """Return what the values of a quantised distribution are multiples of."""
+    step = Decimal(str(replace(parameter, given={"q": 1, **parameter.given}).number("q")))
+    if step <= 0:
+        parameter.fail(f"q of {parameter.key} is not above 0.")
+    return step
+
+
+def _exp(parameter: Parameter, exponent: float) -> float:
+    try:
+        return math.exp(exponent)
+    except OverflowError:
+        parameter.fail(
+            f"e to the power of {exponent:g} is too large for {parameter.key}: bounds are exponents."
+        )
+
+
 def _log_by_exponent(parameter: Parameter, report: Report) -> dict[str, Any]:
-    least, most = (math.exp(bound) for bound in _bounds(parameter))
+    least, most = (_exp(parameter, bound) for bound in _bounds(parameter))
     return _log(parameter, report, least, most)
 
 
 def _inverse_log_by_exponent(parameter: Parameter, report: Report) -> dict[str, Any]:
-    least, most = (math.exp(-bound) for bound in reversed(_bounds(parameter)))
+    least, most = (_exp(parameter, -bound) for bound in reversed(_bounds(parameter)))
     return _log(parameter, report, least, most)
 
 
@@ -156,20 +192,28 @@ def _log_by_value(parameter: Parameter, report: Report) -> dict[str, Any]:
 def _log(parameter: Parameter, report: Report, least: float, most: float) -> dict[str, Any]:
     if least <= 0:
         parameter.fail(f"min of {parameter.key} is not above 0, which a log scale needs.")
-    if "q" in parameter.given:
-        message = f"{parameter.key} is no longer rounded to multiples of {parameter.given['q']}."
-        report.warn("rounding", parameter.line, message)
+    if not _is_quantised(parameter):
+        return {**_between(least, most), "log": True}
+    step, whole = _step(parameter), (round(least), round(most))
+    if step == 1 and 1 <= whole[0] < whole[1]:
+        return {"min": whole[0], "max": whole[1], "log": True}
+    message = f"{parameter.key} is no longer rounded to multiples of {step}: the program must do that."
+    report.warn("rounding", parameter.line, message)
     return {**_between(least, most), "log": True}
+
+
+def _is_quantised(parameter: Parameter) -> bool:
+    return str(parameter.given.get("distribution")).startswith("q_")
 
 
 def _normal(parameter: Parameter, report: Report) -> dict[str, Any]:
     least, most = _within(parameter, report)
-    return _between(least, most)
+    return _in_steps(parameter, least, most) if _is_quantised(parameter) else _between(least, most)
 
 
 def _log_normal(parameter: Parameter, report: Report) -> dict[str, Any]:
     least, most = _within(parameter, report)
-    return {**_between(math.exp(least), math.exp(most)), "log": True}
+    return _log(parameter, report, _exp(parameter, least), _exp(parameter, most))
 
 
 def _within(parameter: Parameter, report: Report) -> tuple[float, float]:
@@ -183,7 +227,7 @@ def _within(parameter: Parameter, report: Report) -> tuple[float, float]:
 
 def _beta(parameter: Parameter, report: Report) -> dict[str, Any]:
     _flattened(parameter, report, "between 0 and 1")
-    return {"min": 0.0, "max": 1.0}
+    return _in_steps(parameter, 0, 1) if _is_quantised(parameter) else _between(0, 1)
 
 
 def _flattened(parameter: Parameter, report: Report, where: str) -> None:
@@ -208,6 +252,7 @@ def _plain(number: Decimal) -> int | float:
     return int(number) if number == int(number) else float(number)
 
 
+_FINITE = frozenset({"int_uniform", "q_uniform"})
 _KINDS: Mapping[str, Callable[[Parameter, Report], Any]] = {
     "constant": _categorical,
     "categorical": _categorical,

@@ -10,7 +10,7 @@ from airflows.axes import Axis, Clause, Overrides, Space
 from airflows.domains import Interval, Listed, likeness
 from airflows.errors import SpecError
 from airflows.ids import canonical_json
-from airflows.keys import split_key
+from airflows.keys import get_key, nearest, split_key
 from airflows.sweepfile import LoadedSweep
 from airflows.train import decode, effective
 
@@ -49,18 +49,42 @@ class Cast:
     Attributes:
         rows: overrides of each trial, by number; those of branches come first.
         branches: what is special about each, in words; empty where there is only one.
-        control: the number of the first trial run again, None where nothing is compared.
+        controls: of each branch that a key is changed in, the number of the same trial run again.
         probes: the trials that show whether swept keys reach the program.
         branches_left: branches that are too many.
         keys_left: swept keys that nothing is shown about, each with why.
+        out_of_sight: those of them that the program never sees.
     """
 
     rows: list[Overrides] = field(default_factory=list)
     branches: list[str] = field(default_factory=list)
-    control: int | None = None
+    controls: dict[int, int] = field(default_factory=dict)
     probes: list[Probe] = field(default_factory=list)
     branches_left: int = 0
     keys_left: dict[str, str] = field(default_factory=dict)
+    out_of_sight: set[str] = field(default_factory=set)
+
+    def key_named(self, text: str) -> str:
+        """Return the swept key of that name, or with that last part; one of coupled keys stands for all.
+
+        Raises:
+            SpecError: none is, or several are.
+        """
+        names = [*dict.fromkeys([*(probe.key for probe in self.probes), *self.keys_left])]
+        by_key = {key: name for name in names for key in name.split(", ")}
+        if text in names or text in by_key:
+            return by_key.get(text, text)
+        found = {name for key, name in by_key.items() if split_key(key)[-1] == text}
+        if len(found) == 1:
+            return found.pop()
+        message = f"{text} is {'not one key' if found else 'no key'} that is swept."
+        close = nearest(text, by_key)
+        hint = (
+            f"Did you mean {close}?"
+            if close
+            else f"There are: {'; '.join(sorted(found or names)) or 'none'}."
+        )
+        raise SpecError(message, field=text, hint=hint)
 
 
 def cast_of(sweep: LoadedSweep, *, most_branches: int = MOST_BRANCHES, most_keys: int = MOST_KEYS) -> Cast:
@@ -80,12 +104,11 @@ def cast_of(sweep: LoadedSweep, *, most_branches: int = MOST_BRANCHES, most_keys
         cast.rows.append(point)
         cast.branches.append(words if len(branches) > 1 else "")
     changes = [change for change in _changes(sweep, cast) if change is not None]
-    if changes:
-        cast.control = _number(cast, {**cast.rows[0], MARK: "again"})
-    for probed, (key, beside, before, after, point) in enumerate(changes):
-        if probed >= most_keys:
-            cast.keys_left[key] = f"it is one too many: a rehearsal changes {most_keys} keys at most"
-            continue
+    for key, *_ in changes[most_keys:]:
+        cast.keys_left[key] = f"it is one too many: a rehearsal changes {most_keys} keys at most"
+    for at in sorted({beside for _, beside, *_ in changes[:most_keys]}):
+        cast.controls[at] = _number(cast, {**cast.rows[at], MARK: "again"})
+    for key, beside, before, after, point in changes[:most_keys]:
         cast.probes.append(Probe(key, _number(cast, point), beside, before, after))
     return cast
 
@@ -217,24 +240,49 @@ def _changes(sweep: LoadedSweep, cast: Cast) -> Iterator[_Change | None]:
     if replicates is not None and len(replicates.values) > 1:
         key, values = replicates.key, replicates.values
         yield _changed(sweep, cast, (key,), 0, ({**cast.rows[0], key: value} for value in values[1:]))
-    known = {key for axis in sweep.space.axes for key in axis.keys}
-    rows = [row for row in sweep.space.include if not sweep.space.is_excluded(row)]
-    for key in dict.fromkeys(key for row in rows for key in row if key not in known):
-        values = list({canonical_json(row[key]): row[key] for row in rows if key in row}.values())
+    yield from _included(sweep, cast)
+
+
+def _included(sweep: LoadedSweep, cast: Cast) -> Iterator[_Change | None]:
+    """Yield the changes of keys that only rows of `include` change, in values or by having them at all."""
+    axes = sweep.space.axes
+    swept = {key for axis in axes if len(_values(axis)) > 1 for key in axis.keys}
+    own = (
+        [{key: value for axis in axes for key, value in axis.overrides(_middle(axis)).items()}]
+        if axes
+        else []
+    )
+    rows = [*(row for row in sweep.space.include if not sweep.space.is_excluded(row)), *own]
+    for key in dict.fromkeys(key for row in rows for key in row if key not in swept):
+        values = {canonical_json(row[key]): row[key] for row in rows if key in row}
+        base = get_key(sweep.base.tree, split_key(key), None)
+        is_dropped = any(key not in row for row in rows) and canonical_json(base) not in values
+        if len(values) + is_dropped < 2:  # noqa: PLR2004 - a key with one value is not swept
+            continue
         beside = next((at for at, row in enumerate(cast.rows) if key in row), None)
-        if len(values) > 1 and beside is not None:
-            made = ({**cast.rows[beside], key: value} for value in _furthest(values, cast.rows[beside][key]))
-            yield _changed(sweep, cast, (key,), beside, made)
+        if beside is None:
+            _leave(cast, (key,), "no branch that is rehearsed has it")
+            continue
+        row = cast.rows[beside]
+        made = [{**row, key: value} for value in _furthest([*values.values()], row[key])]
+        without = {other: value for other, value in row.items() if other != key}
+        yield _changed(sweep, cast, (key,), beside, iter([*made, *([without] if is_dropped else [])]))
+
+
+def _leave(cast: Cast, keys: Sequence[str], why: str) -> None:
+    name = ", ".join(keys)
+    cast.keys_left[name] = why
+    if not any(split_key(key)[0] in _SEEN_BY_THE_PROGRAM for key in keys):
+        cast.out_of_sight.add(name)
 
 
 def _changed_axis(sweep: LoadedSweep, cast: Cast, axis: Axis) -> _Change | None:
     values = list(_values(axis))
     if len(values) < 2:  # noqa: PLR2004 - a key with one value is not swept
         return None
-    name = ", ".join(axis.keys)
     beside = next((at for at, row in enumerate(cast.rows) if all(key in row for key in axis.keys)), None)
     if beside is None:
-        cast.keys_left[name] = "no branch that is rehearsed has it"
+        _leave(cast, axis.keys, "no branch that is rehearsed has it")
         return None
     row = cast.rows[beside]
     own = {key for each in sweep.space.axes for key in each.keys}
@@ -242,7 +290,10 @@ def _changed_axis(sweep: LoadedSweep, cast: Cast, axis: Axis) -> _Change | None:
     now = [row[key] for key in axis.keys]
     ordered = _furthest(values, tuple(now) if len(axis.keys) > 1 else now[0])
     made = ({**_consistent(sweep.space, axis.overrides(value), row), **extra} for value in ordered)
-    return _changed(sweep, cast, axis.keys, beside, made)
+    # One that adds and drops no dependent keys shows most.
+    return _changed(
+        sweep, cast, axis.keys, beside, iter(sorted(made, key=lambda point: point.keys() != row.keys()))
+    )
 
 
 def _changed(
@@ -250,14 +301,15 @@ def _changed(
 ) -> _Change | None:
     name = ", ".join(keys)
     if not any(split_key(key)[0] in _SEEN_BY_THE_PROGRAM for key in keys):
-        cast.keys_left[name] = "the backend goes by it, not the program"
+        _leave(cast, keys, "the backend goes by it, not the program")
         return None
     row = cast.rows[beside]
     for point in map(_rehearsed, made):
         if not all(_has(point, {key: row[key]}) for key in keys) and _may_be(sweep, point):
-            before, after = ([each[key] for key in keys] for each in (row, point))
+            base = {key: get_key(sweep.base.tree, split_key(key), None) for key in keys}
+            before, after = ([each.get(key, base[key]) for key in keys] for each in (row, point))
             return (name, beside, *((before[0], after[0]) if len(keys) == 1 else (before, after)), point)
-    cast.keys_left[name] = "no other value may stand beside those of the first point"
+    _leave(cast, keys, "no other value may stand beside those of the first point")
     return None
 
 

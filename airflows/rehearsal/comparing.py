@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from airflows.rehearsal.evidence import Curves
@@ -24,21 +24,31 @@ class Compared:
     difference: str = ""
 
 
-def comparable(one: Curves, again: Curves) -> frozenset[str]:
-    """Return the metrics in which a trial and its repetition agree wherever both have a value."""
+def comparable(one: Curves, again: Curves) -> Mapping[str, Collection[int]]:
+    """Return the metrics in which a trial and its repetition agree, each with the steps that both have."""
     common = compared(one, again).metrics
-    return frozenset(name for name in common if not _difference(one[name], again[name]))
+    return {
+        name: _by_step(one[name]).keys() & _by_step(again[name]).keys()
+        for name in common
+        if not _difference(one[name], again[name])
+    }
 
 
-def compared(one: Curves, other: Curves, metrics: Collection[str] | None = None) -> Compared:
+def compared(one: Curves, other: Curves, only: Mapping[str, Collection[int]] | None = None) -> Compared:
     """Compare what two trials have logged at the steps that both have.
 
     Args:
         one: the first trial's.
         other: the second's.
-        metrics: only these; None for all.
+        only: only these metrics, at these steps; None for all.
     """
-    names = sorted(name for name in one.keys() & other.keys() if metrics is None or name in metrics)
+    if only is not None:
+        one = {
+            name: [point for point in one[name] if point.step in steps]
+            for name, steps in only.items()
+            if name in one
+        }
+    names = sorted(one.keys() & other.keys())
     common = {name: len(_by_step(one[name]).keys() & _by_step(other[name]).keys()) for name in names}
     shared = [name for name in names if common[name]]
     told = (f"{name} {words}" for name in shared if (words := _difference(one[name], other[name])))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 
+from airflows.domains import likeness
 from airflows.engine.metricnames import Unseen
 from airflows.ids import canonical_json
 from airflows.rehearsal.casting import Cast, Probe
@@ -25,6 +27,7 @@ class Wanted:
 
     Attributes:
         metrics: those that decide.
+        bounded: those that constraints look at: they must be there, whatever they are.
         needs_steps: a stopping rule goes by steps.
         has_file: there are parameters, so there is a file of them.
         logs: there is an MLflow.
@@ -33,6 +36,7 @@ class Wanted:
     """
 
     metrics: Sequence[str] = ()
+    bounded: Sequence[str] = ()
     needs_steps: bool = False
     has_file: bool = True
     logs: bool = True
@@ -62,7 +66,7 @@ def judge(cast: Cast, trials: Mapping[int, TrialSeen], wanted: Wanted) -> list[R
         words = f"{cast.branches_left} of {every} were not rehearsed; --branches {every} takes all"
         rows.append(Row("branches", Mark.WARN, words))
     keys = list(_keys(cast, trials, wanted))
-    return [*rows, *_file(trials, keys, wanted), *keys]
+    return [*rows, *_again(cast, trials, wanted), *_file(trials, keys, wanted), *keys]
 
 
 def is_go(rows: Sequence[Row]) -> bool:
@@ -79,8 +83,30 @@ def _runs(trial: TrialSeen, branch: str) -> Row:
     if trial.state is State.SUCCEEDED:
         return Row("runs", Mark.OK, f"{ran}, to its own end", branch)
     if not (trial.own_curves or trial.checkpoint):
-        return Row("runs", Mark.WARN, f"{ran} without a value or a checkpoint, then it was ended", branch)
+        words = f"{ran} without a value or a checkpoint, then it was ended; --timeout gives it longer"
+        return Row("runs", Mark.FAIL, words, branch)
     return Row("runs", Mark.OK, f"{ran}, then it was ended", branch)
+
+
+def _again(cast: Cast, trials: Mapping[int, TrialSeen], wanted: Wanted) -> Iterator[Row]:
+    """Yield how the trials went that had the same values once more."""
+    for beside, number in cast.controls.items():
+        branch = cast.branches[beside] if beside < len(cast.branches) else ""
+        trial = trials.get(number)
+        if trial is None or not (trial.attempts or trial.state is State.FAILED):
+            yield Row("runs again", Mark.FAIL, "it was never started", branch)
+        elif trial.state in {State.FAILED, State.CANCELLED}:
+            yield Row("runs again", Mark.FAIL, trial.message or f"it is {trial.state}", branch)
+        elif wanted.logs and not trial.own_curves:
+            yield Row("runs again", Mark.FAIL, _nothing(trial), branch)
+        else:
+            words = f"with the same values once more, {human_duration(trial.seconds)}"
+            yield Row("runs again", Mark.OK, words, branch)
+
+
+def _nothing(trial: TrialSeen) -> str:
+    longer = "; --timeout gives it longer" if trial.state is State.STOPPED else ""
+    return f"it logged nothing in {human_duration(trial.seconds)}{longer}"
 
 
 # Metrics
@@ -95,10 +121,12 @@ def _metrics(trial: TrialSeen, branch: str, wanted: Wanted) -> Iterator[Row]:
         more = f" and {len(names) - _SHOWN_METRICS} more" if len(names) > _SHOWN_METRICS else ""
         told = ", ".join(names[:_SHOWN_METRICS]) or "nothing"
         yield Row("metric", Mark.INFO, f"the sweep has no objective; logged: {told}{more}", branch)
-    for metric in wanted.metrics:
+    for metric in dict.fromkeys([*wanted.metrics, *wanted.bounded]):
         points = trial.own_curves.get(metric)
-        if points:
-            yield from _values(metric, points, branch, wanted)
+        if points and metric in wanted.metrics:
+            yield from _values(metric, points, branch, needs_steps=wanted.needs_steps)
+        elif points:
+            yield from _values(metric, points, branch, needs_steps=False)
         else:
             yield Row(f"metric {metric}", Mark.FAIL, _unseen(metric, trial), branch)
 
@@ -112,7 +140,7 @@ def _unseen(metric: str, trial: TrialSeen) -> str:
     return words
 
 
-def _values(metric: str, points: Sequence[MetricPoint], branch: str, wanted: Wanted) -> Iterator[Row]:
+def _values(metric: str, points: Sequence[MetricPoint], branch: str, *, needs_steps: bool) -> Iterator[Row]:
     check, steps = f"metric {metric}", steps_of(points)
     bad = next((point for point in points if not is_sound(point.value)), None)
     if bad is not None:
@@ -120,7 +148,7 @@ def _values(metric: str, points: Sequence[MetricPoint], branch: str, wanted: Wan
         return
     last = max(points, key=lambda point: (point.step, point.at_ms))
     if len(steps) == 1 and len(points) > 1:
-        mark = Mark.FAIL if wanted.needs_steps else Mark.WARN
+        mark = Mark.FAIL if needs_steps else Mark.WARN
         words = f"logged {len(points)} times, always at step {steps[0]}: give log_metric a step"
         yield Row(check, mark, words, branch)
         return
@@ -131,50 +159,89 @@ def _values(metric: str, points: Sequence[MetricPoint], branch: str, wanted: Wan
 # Keys
 
 
+class _Effect(Enum):
+    """What a changed key did."""
+
+    SEEN = auto()
+    NONE = auto()
+    UNTOLD = auto()
+    BROKEN = auto()
+
+
+_MARKS = {
+    _Effect.SEEN: Mark.OK,
+    _Effect.NONE: Mark.FAIL,
+    _Effect.UNTOLD: Mark.WARN,
+    _Effect.BROKEN: Mark.FAIL,
+}
+
+
 def _keys(cast: Cast, trials: Mapping[int, TrialSeen], wanted: Wanted) -> Iterator[Row]:
-    alike = _alike(cast, trials)
     for probe in cast.probes:
-        mark, words = _key(probe, trials, alike, wanted)
-        if mark is Mark.FAIL and probe.key in wanted.excused:
+        effect, words = _key(probe, trials, _alike(cast, probe, trials), wanted)
+        mark = _MARKS[effect]
+        if effect is _Effect.NONE and probe.key in wanted.excused:
             mark = Mark.INFO
+        if effect is _Effect.SEEN and (others := _others(cast, probe)):
+            mark, words = Mark.WARN, f"{words}, but changed together with {', '.join(others)}"
         change = f"{_value(probe.before)} -> {_value(probe.after)}"
         yield Row(f"key {probe.key}", mark, f"{change}: {words}", key=probe.key)
     for key, why in cast.keys_left.items():
-        yield Row(f"key {key}", Mark.INFO, f"not tried: {why}", key=key)
+        # What the program would see, and nobody knows whether it does, is worth a warning.
+        mark = Mark.INFO if key in cast.out_of_sight else Mark.WARN
+        yield Row(f"key {key}", mark, f"not tried: {why}", key=key)
 
 
-def _alike(cast: Cast, trials: Mapping[int, TrialSeen]) -> frozenset[str]:
-    """Return the metrics that the same values make come out the same."""
-    first, again = trials.get(0), trials.get(-1 if cast.control is None else cast.control)
-    return frozenset() if first is None or again is None else comparable(first.first, again.first)
+def _others(cast: Cast, probe: Probe) -> list[str]:
+    """Return the keys besides its own in which a trial differs from the one that it is compared with."""
+    one, other = cast.rows[probe.beside], cast.rows[probe.trial]
+    own = probe.key.split(", ")
+    return [
+        key
+        for key in dict.fromkeys([*one, *other])
+        if key not in own and not (key in one and key in other and likeness(one[key]) == likeness(other[key]))
+    ]
+
+
+def _alike(cast: Cast, probe: Probe, trials: Mapping[int, TrialSeen]) -> Mapping[str, Collection[int]]:
+    """Return the metrics, and their steps, that come out the same twice in a probe's branch."""
+    first, again = trials.get(probe.beside), trials.get(cast.controls.get(probe.beside, -1))
+    return {} if first is None or again is None else comparable(first.first, again.first)
 
 
 def _key(
-    probe: Probe, trials: Mapping[int, TrialSeen], alike: Collection[str], wanted: Wanted
-) -> tuple[Mark, str]:
+    probe: Probe,
+    trials: Mapping[int, TrialSeen],
+    alike: Mapping[str, Collection[int]],
+    wanted: Wanted,
+) -> tuple[_Effect, str]:
     trial, beside = trials.get(probe.trial), trials.get(probe.beside)
     if trial is not None and trial.state in {State.FAILED, State.CANCELLED}:
-        return Mark.FAIL, f"the trial is {trial.state}: {trial.message}".rstrip(": ")
+        return _Effect.BROKEN, f"the trial is {trial.state}: {trial.message}".rstrip(": ")
     if trial is None or beside is None or not trial.attempts:
-        return Mark.FAIL, "the trial was never started"
+        return _Effect.BROKEN, "the trial was never started"
     if not wanted.logs:
-        return Mark.WARN, "cannot be told without MLflow"
+        return _Effect.UNTOLD, "cannot be told without MLflow"
+    if beside.own_curves and not trial.own_curves:
+        return _Effect.BROKEN, _nothing(trial)
     return _changed(trial, beside, alike, wanted)
 
 
-def _changed(trial: TrialSeen, beside: TrialSeen, alike: Collection[str], wanted: Wanted) -> tuple[Mark, str]:
+def _changed(
+    trial: TrialSeen, beside: TrialSeen, alike: Mapping[str, Collection[int]], wanted: Wanted
+) -> tuple[_Effect, str]:
     everything = compared(beside.first, trial.first)
     if not everything.metrics:
-        return Mark.WARN, "cannot be told: the two trials have logged nothing at the same steps"
+        return _Effect.UNTOLD, "cannot be told: the two trials have logged nothing at the same steps"
     if not everything.difference:
-        return Mark.FAIL, f"nothing that is logged has changed ({_steps(everything.steps)})"
+        return _Effect.NONE, f"nothing that is logged has changed ({_steps(everything.steps)})"
     steady = compared(beside.first, trial.first, alike)
     if steady.difference:
-        return Mark.OK, steady.difference
+        return _Effect.SEEN, steady.difference
     if decide := sorted(steady.metrics & set(wanted.metrics)):
         # What differs besides, such as times, differs between any two runs.
-        return Mark.FAIL, f"{', '.join(decide)} has not changed ({_steps(steady.steps)})"
-    return Mark.WARN, "cannot be told: what is logged differs between two runs with the same values, too"
+        return _Effect.NONE, f"{', '.join(decide)} has not changed ({_steps(steady.steps)})"
+    return _Effect.UNTOLD, "cannot be told: what is logged differs between two runs with the same values, too"
 
 
 def _steps(count: int) -> str:
@@ -196,5 +263,11 @@ def _file(trials: Mapping[int, TrialSeen], keys: Sequence[Row], wanted: Wanted) 
     elif any(row.mark is Mark.OK for row in keys):
         words = "$HYPERPARAMETERS_PATH is not read; values get to the program another way"
         yield Row("parameters file", Mark.INFO, words)
-    else:
+    elif any(row.mark is Mark.FAIL and _is_parameter(row.key) for row in keys):
         yield Row("parameters file", Mark.FAIL, "$HYPERPARAMETERS_PATH is never read: the program ignores it")
+    else:
+        yield Row("parameters file", Mark.WARN, "$HYPERPARAMETERS_PATH is never read")
+
+
+def _is_parameter(keys: str) -> bool:
+    return any(key.startswith("parameters.") for key in keys.split(", "))

@@ -133,8 +133,9 @@ class Standing:
         ended: trials that have ended.
         total: trials in all.
         elapsed_s: seconds since it was started or resumed.
-        ended_since: how many trials have ended since then.
+        ended_since: how many trials have ended in the last `driven_s`.
         accelerator_s: accelerator-seconds so far.
+        driven_s: seconds since its driver took it up, None for `elapsed_s`.
     """
 
     ended: int
@@ -142,6 +143,7 @@ class Standing:
     elapsed_s: float
     ended_since: int
     accelerator_s: float
+    driven_s: float | None = None
 
 
 def forecast(standing: Standing, limits: Mapping[str, float | None]) -> Forecast | None:
@@ -152,9 +154,10 @@ def forecast(standing: Standing, limits: Mapping[str, float | None]) -> Forecast
         limits: `limits.wall_time` and `limits.accelerator_hours` in seconds, None for no limit.
     """
     left = standing.total - standing.ended
-    if left <= 0 or min(standing.ended, standing.ended_since) <= 0 or standing.elapsed_s <= 0:
+    driven_s = standing.elapsed_s if standing.driven_s is None else standing.driven_s
+    if left <= 0 or min(standing.ended, standing.ended_since) <= 0 or driven_s <= 0:
         return None
-    each_s = standing.elapsed_s / standing.ended_since
+    each_s = driven_s / standing.ended_since
     each_accelerator_s = standing.accelerator_s / standing.ended
     room = {"": left}
     wall, spend = limits.get("limits.wall_time"), limits.get("limits.accelerator_hours")

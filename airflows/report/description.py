@@ -10,10 +10,11 @@ from airflows.report.facts import Facts, values_of
 from airflows.report.figures.drawing import number_words, shown
 from airflows.report.headline import headline
 
-MOST_CHARS = 4900
-"""Older MLflow servers take 5,000 characters."""
+MOST_BYTES = 4900
+"""Older MLflow servers take 5,000 bytes."""
 _ROWS = 10
 _COLUMNS = 6
+_OVERRIDES_BYTES = 2000
 _CAUSES = 5
 _CELL_CHARS = 40
 _LONG_CHARS = 160
@@ -27,14 +28,18 @@ def description(facts: Facts, *, has_report: bool) -> str:
         facts: what is told.
         has_report: `report.html` is among the artifacts.
     """
-    parts = [_opening(facts), _trust(facts), _ranked(facts), _failures(facts)]
     ways = _ways(facts, has_report=has_report)
-    made = ""
-    for part in filter(None, parts):
-        # The ways to more are always told; what does not fit is in the report.
-        if len(made) + len(part) + len(ways) + 4 <= MOST_CHARS:
-            made += f"{part}\n\n"
+    # The winner and the ways to more are always told; what does not fit is in the report.
+    made = f"{_opening(facts)}\n\n"
+    tables = [_ranked(facts, most) for most in (_ROWS, _ROWS // 2, 1)]
+    for forms in ([_trust(facts)], tables, [_failures(facts)]):
+        part = next((form for form in forms if _size(made, form, ways) + 2 <= MOST_BYTES), "")
+        made += f"{part}\n\n" if part else ""
     return made + ways
+
+
+def _size(*texts: str) -> int:
+    return sum(len(text.encode(errors="replace")) for text in texts)
 
 
 def _opening(facts: Facts) -> str:
@@ -42,9 +47,17 @@ def _opening(facts: Facts) -> str:
     lines = [f"**{_text(headline(facts), _LONG_CHARS * 2)}**{message}"]
     best = facts.best
     if best is not None:
-        told = ", ".join(f"{_text(key)} = {_text(value)}" for key, value in best.overrides.items())
+        told = _cut([f"{_text(key)} = {_text(value)}" for key, value in best.overrides.items()])
         lines.append(f"Winner's overrides: {told}" if len(facts.goals) == 1 else f"Its overrides: {told}")
     return "\n\n".join(lines)
+
+
+def _cut(texts: Sequence[str]) -> str:
+    kept = list(texts)
+    while _size(*kept) > _OVERRIDES_BYTES:
+        kept.pop()
+    more = len(texts) - len(kept)
+    return ", ".join(kept) + (f" and {more:,} more" if more else "")
 
 
 def _trust(facts: Facts) -> str:
@@ -53,19 +66,19 @@ def _trust(facts: Facts) -> str:
     return "\n".join(sentences)
 
 
-def _ranked(facts: Facts) -> str:
+def _ranked(facts: Facts, most: int) -> str:
     if not facts.groups:
         return ""
     parameters = facts.leading_parameters(_COLUMNS) or list(facts.parameters[:_COLUMNS])
     head = ["rank", *(goal.metric for goal in facts.goals), *(each.name for each in parameters), "trials"]
     lines = [_row(head), _row(["---"] * len(head), is_markup=True)]
-    for group in facts.groups[:_ROWS]:
+    for group in facts.groups[:most]:
         own = [each.value(group.overrides) for each in parameters]
         words = ["" if value is None else value for value in own]
         lines.append(
             _row([group.rank, *map(number_words, values_of(group)), *words, " ".join(map(str, group.trials))])
         )
-    more = len(facts.groups) - _ROWS
+    more = len(facts.groups) - most
     return "\n".join(lines) + (f"\n\nand {more:,} more points" if more > 0 else "")
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from airflows.report.causes import Cause
 
 _Item = TypeVar("_Item")
+_NULL = "null"
 _RAN = frozenset({State.RUNNING, State.STOPPING, State.SUCCEEDED, State.FAILED, State.STOPPED})
 
 MOST_CURVES = 40
@@ -50,11 +51,11 @@ class Parameter:
     is_log: bool = False
 
     def value(self, overrides: Mapping[str, Any]) -> Any:
-        """Return its value in a point: text for coupled keys, None where it is not active."""
-        if len(self.keys) == 1:
-            return overrides.get(self.keys[0])
-        values = [overrides[key] for key in self.keys if key in overrides]
-        return ", ".join(map(str, values)) if len(values) == len(self.keys) else None
+        """Return its value in a point: text for coupled keys and for null, None where it is not active."""
+        if not all(key in overrides for key in self.keys):
+            return None
+        values = [_NULL if overrides[key] is None else overrides[key] for key in self.keys]
+        return values[0] if len(values) == 1 else ", ".join(map(str, values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,7 @@ class Facts:
         message: one sentence about how it ended.
         is_complete: every trial is final and its metric was read.
         goals: one for each objective, none without any.
+        is_own: these are the sweep's own; False where it is ranked by another metric.
         ranking: None without an objective.
         words: how far the winner can be trusted, in sentences.
         trials: every trial with its point's overrides, by number.
@@ -105,6 +107,7 @@ class Facts:
     message: str = ""
     is_complete: bool = False
     goals: Sequence[Goal] = ()
+    is_own: bool = True
     ranking: Ranking | None = None
     words: Sequence[str] = ()
     trials: Sequence[tuple[Trial, Mapping[str, Any]]] = ()

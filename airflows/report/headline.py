@@ -101,7 +101,8 @@ def commands(facts: Facts) -> list[tuple[str, str]]:
     """Return (what it does, the command) of what people do next."""
     made = [("the table in a terminal", f"airflows results {facts.sweep}")]
     if facts.best is not None:
-        made.append(("a train.yaml that runs the winner again", f"airflows best {facts.sweep} --as yaml"))
+        if facts.is_own:
+            made.append(("a train.yaml that runs the winner again", f"airflows best {facts.sweep} --as yaml"))
         made.append(
             (
                 f"how trial {facts.best_trial} came about",

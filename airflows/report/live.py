@@ -51,11 +51,23 @@ class RunningTrial:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What "best" means of a single trial: the only objective."""
+    """What "best" means of a single trial: the only objective.
+
+    Attributes:
+        metric: its name.
+        is_minimized: less is better.
+        is_constrained: it has constraints, which are not looked at here.
+        counts_stopped: trials that were stopped early compete, too, as with `take: best`.
+    """
 
     metric: str
     is_minimized: bool
     is_constrained: bool = False
+    counts_stopped: bool = False
+
+    def counts(self, state: str) -> bool:
+        """Whether the value of a trial that ended in this state competes."""
+        return state == State.SUCCEEDED or (self.counts_stopped and state == State.STOPPED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,51 +204,56 @@ class Finishes:
     Attributes:
         goal: which of two values is better, None where nothing says.
         open: numbers of those whose metric is still to be read.
-        best: (value, number) so far.
     """
 
     goal: Goal | None
     open: set[int] = field(default_factory=set)
-    best: tuple[float, int] | None = None
     _ended: dict[int, float] = field(default_factory=dict)
     _values: dict[int, float] = field(default_factory=dict)
     _order: list[tuple[float, int, float]] = field(default_factory=list)
-    _so_far: list[float] = field(default_factory=list)
+    _so_far: list[tuple[float, int]] = field(default_factory=list)
 
     def put(self, ends: Iterable[FollowedEnd]) -> None:
         """Take trials that have ended, as they are now."""
         for end in ends:
             self._ended[end.number] = end.ended_at or 0.0
             (self.open.discard if end.closed else self.open.add)(end.number)
-            if end.value is not None and self._values.get(end.number) != end.value:
-                self._take(end.number, self._ended[end.number], end.value)
+            value = end.value if self.goal is not None and self.goal.counts(end.state) else None
+            if self._values.get(end.number) != value:
+                self._take(end.number, self._ended[end.number], value)
 
     def since(self, began: float) -> int:
         """Return how many have ended since a time."""
         return sum(at >= began for at in self._ended.values())
 
+    @property
+    def best(self) -> tuple[float, int] | None:
+        """(value, number) so far; of equals the first."""
+        self._catch_up()
+        return self._so_far[-1] if self._so_far else None
+
     def curve(self) -> Sequence[float]:
         """Return the best value so far after each trial that ended, thinned out."""
-        for _, _, value in self._order[len(self._so_far) :]:
-            self._so_far.append(value if not self._so_far else self._better(self._so_far[-1], value))
-        return thinned(self._so_far, _CURVE)
+        self._catch_up()
+        return thinned([value for value, _ in self._so_far], _CURVE)
 
-    def _take(self, number: int, at: float, value: float) -> None:
-        if self.goal is None:
-            return
-        if number in self._values:
+    def _catch_up(self) -> None:
+        for _, number, value in self._order[len(self._so_far) :]:
+            best = self._so_far[-1] if self._so_far else None
+            self._so_far.append((value, number) if best is None or self._beats(value, best[0]) else best)
+
+    def _take(self, number: int, at: float, value: float | None) -> None:
+        if self._values.pop(number, None) is not None:
             self._order = [each for each in self._order if each[1] != number]
             self._so_far.clear()
-        self._values[number] = value
-        place = bisect(self._order, (at, number, value))
-        self._order.insert(place, (at, number, value))
-        del self._so_far[place:]
-        best = self.best
-        if best is None or (best[0] != value and self._better(best[0], value) == value):
-            self.best = (value, number)
+        if value is not None:
+            self._values[number] = value
+            place = bisect(self._order, (at, number, value))
+            self._order.insert(place, (at, number, value))
+            del self._so_far[place:]
 
-    def _better(self, one: float, other: float) -> float:
-        return min(one, other) if self.goal is None or self.goal.is_minimized else max(one, other)
+    def _beats(self, one: float, other: float) -> bool:
+        return one < other if self.goal is None or self.goal.is_minimized else one > other
 
 
 def thinned(values: Sequence[float], most: int) -> list[float]:
@@ -251,8 +268,9 @@ def sparkline(values: Sequence[float], width: int) -> str:
     shown = thinned(values, width) if width > 1 else []
     if len(shown) < 2:  # noqa: PLR2004 - one value is no curve
         return ""
-    low, high = min(shown), max(shown)
-    if low == high:
+    low = min(shown)
+    # Halves, as the difference of two very large values may be no number; that of two tiny ones may be none.
+    height = max(shown) / 2 - low / 2
+    if not height:
         return _BARS[0] * len(shown)
-    # Halves, as the difference of two very large values may be no number.
-    return "".join(_BARS[round((v / 2 - low / 2) / (high / 2 - low / 2) * (len(_BARS) - 1))] for v in shown)
+    return "".join(_BARS[round((v / 2 - low / 2) / height * (len(_BARS) - 1))] for v in shown)

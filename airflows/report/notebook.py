@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from html import escape
 from typing import Any
 
 from airflows.ids import canonical_json
 from airflows.ranking import Group
+from airflows.report.hiding import public_overrides, public_text
 from airflows.report.live import Scene, sparkline
 from airflows.times import human_duration
 from airflows.trial import State
@@ -20,7 +22,7 @@ _CURVE = 40
 
 def ranked_html(ranked: Sequence[Group], metric: str) -> str:
     """Return the best groups as a table."""
-    shown = ranked[:_TOP]
+    shown = [replace(group, overrides=public_overrides(group.overrides)) for group in ranked[:_TOP]]
     keys = list(dict.fromkeys(key for group in shown for key in group.overrides))
     metrics = [each.metric for each in shown[0].objectives] if shown[0].objectives else [metric]
     spread = ["sd"] if any(group.n > 1 for group in shown) else []
@@ -45,7 +47,8 @@ def ranked_html(ranked: Sequence[Group], metric: str) -> str:
 def table_html(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table; every cell is text."""
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in header)
-    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    cells = ("".join(f"<td>{escape(public_text(cell))}</td>" for cell in row) for row in rows)
+    body = "".join(f"<tr>{row}</tr>" for row in cells)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
@@ -86,7 +89,7 @@ def scene_lines(scene: Scene) -> list[str]:
         f"{cause.attempts:,} x {cause.reason or 'unknown'} (first {cause.example}): {cause.message}"
         for cause in live.causes[:_CAUSES]
     ]
-    return lines + [why for why in (live.message, scene.note) if why]
+    return [public_text(line) for line in (*lines, live.message, scene.note) if line]
 
 
 def _running(scene: Scene) -> str:
@@ -95,7 +98,8 @@ def _running(scene: Scene) -> str:
         found = scene.last(trial)
         last = ["", ""] if found is None else [str(found[1].step), f"{found[0]} {_number(found[1].value)}"]
         since = "" if trial.since is None else human_duration(max(0.0, scene.now - trial.since))
-        overrides = " ".join(f"{key}={_value(value)}" for key, value in trial.overrides.items())
+        shown = public_overrides(trial.overrides)
+        overrides = " ".join(f"{key}={_value(value)}" for key, value in shown.items())
         rows.append([str(trial.number), trial.state, since, *last, overrides])
     hidden = sum(scene.live.counts.get(s, 0) for s in (State.RUNNING, State.STOPPING)) - len(rows)
     more = f"<p>… and {hidden:,} more</p>" if hidden > 0 else ""

@@ -82,15 +82,16 @@ def gain_of(attempts: Sequence[AttemptRow], pack: int) -> Gain | None:
     elements = [match.groups() for match in found if match is not None]
     if elements:
         return Gain(pack, len(set(elements)), len(elements), "array elements", spent)
-    most = _most_at_once(ran)
+    most = most_at_once(ran)
     return Gain(pack, -(-most // pack), most, "slots", spent)
 
 
-def _most_at_once(ran: Iterable[AttemptRow]) -> int:
+def most_at_once(ran: Iterable[AttemptRow]) -> int:
     """Return how many ran at the same time at the most."""
     changes = [(attempt.started_at or 0.0, 1) for attempt in ran]
     changes += [(attempt.ended_at, -1) for attempt in ran if attempt.ended_at is not None]
-    return max(accumulate(change for _, change in sorted(changes)))
+    # One that ended as it started leaves no trace in the sums.
+    return max(1, *accumulate(change for _, change in sorted(changes)))
 
 
 def gain_text(document: dict[str, Any]) -> str:

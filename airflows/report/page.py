@@ -1,7 +1,7 @@
 """The report as one HTML file that asks nothing of any network. Pure: facts in, text out.
 
 Whatever comes from people (names, messages, values, files) is escaped here and nowhere else: `_text` for what
-stands in the page, `_data` for what its script reads. Both hide the passwords of addresses.
+stands in the page, `_data` for what its script reads. Both hide secrets.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from airflows import addresses
 from airflows.report.causes import Cause
 from airflows.report.facts import Facts
 from airflows.report.figures.curves import curves
@@ -24,6 +23,7 @@ from airflows.report.figures.history import history
 from airflows.report.figures.parallel import parallel
 from airflows.report.figures.space import contours, importance, slices
 from airflows.report.headline import commands, headline, key_figures
+from airflows.report.hiding import public_text
 from airflows.report.ranked import columns, rows
 from airflows.times import to_iso
 
@@ -254,8 +254,10 @@ def _environment(facts: Facts) -> str:
 
 
 def _source(source: str) -> str:
-    cut = source[:_SOURCE_CHARS]
-    note = "" if len(cut) == len(source) else '<p class="note">Only its beginning: it is very long.</p>\n'
+    # Hidden first: a cut address shows no longer that there is a password in it.
+    whole = public_text(source)
+    cut = whole[:_SOURCE_CHARS]
+    note = "" if len(cut) == len(whole) else '<p class="note">Only its beginning: it is very long.</p>\n'
     return (
         '<p class="note">As it took effect, with the train.yaml in it.</p>\n'
         f'<pre tabindex="0" aria-label="sweep.yaml"><code>{_text(cut)}</code></pre>\n{note}'
@@ -282,12 +284,13 @@ def _table_of(caption: str, heads: Sequence[str], lines: str, *, kind: str = "wi
 
 def _shown(value: Any, most: int = 2000) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    text = public_text(text)
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _text(value: str) -> str:
     """Return a text as HTML, also within quotes."""
-    return html.escape(addresses.hidden(value))
+    return html.escape(public_text(value))
 
 
 def _time(at: float) -> str:
@@ -304,7 +307,7 @@ def _data(value: Any) -> str:
 def _hidden(value: Any) -> Any:
     match value:
         case str():
-            return addresses.hidden(value) if "://" in value else value
+            return public_text(value)
         case Mapping():
             return {key: _hidden(item) for key, item in value.items()}
         case list() | tuple():

@@ -55,7 +55,8 @@ def spent_by_place(attempts: Sequence[AttemptRow], now: float) -> list[PlaceSpen
     for attempt, cost in zip(attempts, costs, strict=True):
         place = places.setdefault(attempt.backend, PlaceSpent(attempt.backend))
         place.attempts += 1
-        place.moved += attempt.reason == Reason.MOVED
+        # What a halt took back goes nowhere.
+        place.moved += attempt.reason == Reason.MOVED and last[attempt.number] is not attempt
         place.spent += cost
         if last[attempt.number] is attempt:
             place.numbers.append(attempt.number)

@@ -17,6 +17,7 @@ _Form = tuple[bool, bool]
 _NOTE_CHARS = 160
 _MOST_NUMBERS = 6
 _DIGITS = 10
+_LARGEST_EXACT = 2**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +100,10 @@ def _of_trial(facts: Facts, form: _Form, one: tuple[Trial, Mapping[str, Any]], n
     trial, overrides = one
     several, replicated = form
     row: list[Any] = [None, *([""] if several else [])]
+    value = _number(trial.value) if trial.value is not None else trial.raw_value or None
     for place, _ in enumerate(facts.goals):
-        row.append(
-            (_number(trial.value) if trial.value is not None else trial.raw_value or None)
-            if not place
-            else None
-        )
+        # What was read of a trial is the first of the sweep's own metrics.
+        row.append(value if facts.is_own and not place else None)
         row += [None] if replicated else []
     row += [None] if replicated else []
     row += [None, None, ""] if replicated and not several else []
@@ -113,7 +112,7 @@ def _of_trial(facts: Facts, form: _Form, one: tuple[Trial, Mapping[str, Any]], n
         *row,
         str(trial.number),
         trial.state.value,
-        trial.value_step,
+        trial.value_step if facts.is_own else None,
         _minutes([trial]),
         shown(note, _NOTE_CHARS),
     ]
@@ -121,7 +120,14 @@ def _of_trial(facts: Facts, form: _Form, one: tuple[Trial, Mapping[str, Any]], n
 
 def _parameters(facts: Facts, overrides: Mapping[str, Any]) -> list[Any]:
     values = [parameter.value(overrides) for parameter in facts.parameters]
-    return [value if value is None or is_number(value) else shown(value) for value in values]
+    return [_cell(value) for value in values]
+
+
+def _cell(value: Any) -> Any:
+    # The page's script has no integers beyond these.
+    if value is None or (is_number(value) and abs(value) <= _LARGEST_EXACT):
+        return value
+    return shown(value)
 
 
 def _holds_numbers(facts: Facts, parameter: Parameter) -> bool:

@@ -7,14 +7,17 @@ import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from airflows.addresses import HIDDEN
 from airflows.ids import canonical_json
 from airflows.keys import effective
 from airflows.ranking import Group, Ranking
+from airflows.report.hiding import public_tree
 from airflows.scores import Measured, Take, shown
 from airflows.trial import Trial
 from airflows.yamlio import dump
 
 COLUMNS = ("trial", "rank", "state", "reason", "value", "step", "replicate", "mlflow_run_id", "note")
+_SECRETS_ARE_HIDDEN = f"# Secrets are not in this file. Before you run it, write them in place of {HIDDEN}.\n"
 _NOTHING: Mapping[str, Mapping[int, float]] = {}
 _WINNER_FIELDS = ("trial", "mlflow_run_id", "value", "mean", "sd", "n", "ci95", "steps")
 
@@ -89,8 +92,8 @@ def winner_yaml(results: Results, winner: Mapping[str, Any] | None, base: Mappin
     front = () if results.ranking is None else results.ranking.front
     if front:
         several = {"winner": None, "pareto": [_compromise(group) for group in front]}
-        return dump({**several, "knee": winner["trial"], "overrides": overrides, "train": train})
-    return dump(
+        return _public({**several, "knee": winner["trial"], "overrides": overrides, "train": train})
+    return _public(
         {
             "objective": {
                 "metric": objective.metric,
@@ -102,6 +105,11 @@ def winner_yaml(results: Results, winner: Mapping[str, Any] | None, base: Mappin
             "train": train,
         }
     )
+
+
+def _public(tree: Mapping[str, Any]) -> str:
+    shown = public_tree(tree)
+    return dump(shown) if shown == tree else f"{_SECRETS_ARE_HIDDEN}{dump(shown)}"
 
 
 def _compromise(group: Group) -> dict[str, Any]:

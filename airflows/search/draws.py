@@ -16,9 +16,8 @@ from importlib.util import find_spec
 from typing import Any, Literal
 
 from airflows.axes import Overrides, Space
-from airflows.domains import Interval, Steps
+from airflows.domains import Interval, Steps, likeness
 from airflows.errors import MissingExtraError
-from airflows.ids import canonical_json
 from airflows.search.enumerate import Grid
 
 # So many candidates in a row that a rule removes, or that came before, and the draws are at their end.
@@ -140,11 +139,11 @@ class Draws:
 
     def points(self, seen: Sequence[Overrides] = ()) -> Iterator[Overrides]:
         """Yield the draws in order, without those in `seen`."""
-        past = {canonical_json(overrides) for overrides in seen}
+        past = {likeness(overrides) for overrides in seen}
         if self.grid is not None and self._is_even:
             shuffled = self._shuffled(self.grid)
             if past:
-                yield from (made for made in shuffled if canonical_json(made) not in past)
+                yield from (made for made in shuffled if likeness(made) not in past)
             else:
                 yield from shuffled
             return
@@ -206,7 +205,7 @@ def counted_off(domain: Any) -> Any:
 
 
 def _is_new(made: Overrides, past: set[str]) -> bool:
-    text = canonical_json(made)
+    text = likeness(made)
     if text in past:
         return False
     past.add(text)

@@ -311,3 +311,17 @@ class BackendContract(BackendSuite):
         assert reach.available, reach.why_not
         assert backend.capabilities.slots > 0
         assert backend.capabilities.max_batch > 0
+
+
+class PlaceContract(BackendSuite):
+    """What of the contract depends on how a backend among several is told its jobs and its handles."""
+
+    test_submit_answers_in_the_order_of_the_jobs = (
+        BackendContract.test_submit_answers_in_the_order_of_the_jobs
+    )
+    test_a_run_whose_handle_was_lost_is_found = BackendContract.test_a_run_whose_handle_was_lost_is_found
+    test_a_handle_is_taken_over_by_the_next_driver = (
+        BackendContract.test_a_handle_is_taken_over_by_the_next_driver
+    )
+    test_cancelling_one_leaves_the_others = BackendContract.test_cancelling_one_leaves_the_others
+    test_a_log_is_followed_to_its_end = BackendContract.test_a_log_is_followed_to_its_end

@@ -21,6 +21,7 @@ class SharedTracker(ServiceTracker):
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self._own: set[str] | None = None
+        self._reopened: set[str] = set()
 
     def create_runs(self, trials: Sequence[TrialRun], *, uncertain: bool) -> Mapping[int, str]:
         """Return the run id of each trial by number; see `Tracker`."""
@@ -32,12 +33,13 @@ class SharedTracker(ServiceTracker):
     def adopt(self, run_id: str, trial: TrialRun, *, earlier: str = "") -> None:
         """Make a service's run known as a trial's, and end the one that was made here; see `Tracker`."""
         super().adopt(run_id, trial, earlier=earlier)
-        if earlier and earlier in self._own_runs():
-            self._end_here(earlier)
+        is_own = earlier in self._own_runs()
+        if earlier and (is_own or earlier in self._reopened):
+            self._end_here(earlier, is_own=is_own)
 
-    def _end_here(self, run_id: str) -> None:
-        """End a run whose trial goes on in another; one that has nothing in it is deleted."""
-        if self._runs.latest(self._at.experiment_id, [run_id]).get(run_id):
+    def _end_here(self, run_id: str, *, is_own: bool) -> None:
+        """End a run whose trial goes on in another; one made here that has nothing in it is deleted."""
+        if not is_own or self._runs.latest(self._at.experiment_id, [run_id]).get(run_id):
             self._runs.end([RunEnd(run_id, "KILLED", self._now_ms(), {"airflows.state": "moved"})])
         else:
             self._runs.delete([run_id])
@@ -45,6 +47,7 @@ class SharedTracker(ServiceTracker):
     def reopen(self, run_ids: Sequence[str]) -> None:
         """Set runs of trials that are taken up again to RUNNING."""
         MlflowTracker.reopen(self, run_ids)
+        self._reopened |= set(run_ids)
 
     def close(self, ended: Sequence[EndedRun]) -> None:
         """End runs: status, time and tags."""

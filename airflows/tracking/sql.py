@@ -138,9 +138,13 @@ class SqlRuns:
             ends = [end for end in ends if end.run_id in active]
             if not ends:
                 return
-            connection.execute(
-                _END, [{"id": end.run_id, "new_status": end.status, "end_ms": end.end_ms} for end in ends]
-            )
+            over = [
+                {"id": end.run_id, "new_status": end.status, "end_ms": end.end_ms}
+                for end in ends
+                if end.status
+            ]
+            if over:
+                connection.execute(_END, over)
             connection.execute(_SET_TAG, [row for end in ends for row in _pairs(end.run_id, end.tags)])
 
     def reopen(self, run_ids: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from airflows.scores import Measured, MetricPoint, Take, Taken, take_value
 from airflows.tracking import params
 from airflows.tracking.records import EndedRun, OpenedSweep, Reading, SweepEnd, SweepRun, TrialRun
 from airflows.tracking.runs import FoundRun, NewRun, RunEnd, Runs
-from airflows.tracking.trouble import RunsMissingError
+from airflows.tracking.trouble import RunsMissingError, TrackingRefusedError
 from airflows.tracking.uris import job_variables, shown_uri
 
 EARLIER = "airflows.earlier_run"
@@ -163,7 +163,7 @@ class MlflowTracker:
             self._store_artifact(self._at.parent_run_id, name, content)
         tags = {"airflows.state": end.state, "airflows.message": _short(end.message)}
         tags |= {f"airflows.winner.{key}": value for key, value in end.winner.items()}
-        tags |= {_DESCRIPTION: end.description} if end.description else {}
+        self._describe(end.description)
         status = _STATUS.get(end.state, "FINISHED")
         self._runs.end([RunEnd(self._at.parent_run_id, status, self._now_ms(), tags)])
         notes, self._notes = tuple(dict.fromkeys(self._notes)), []
@@ -255,16 +255,25 @@ class MlflowTracker:
             found = [run.run_id for run in self._runs.find(self._at.experiment_id, self._tags(role))]
             self._runs.delete([run_id for run_id in found if run_id not in kept])
 
+    def _describe(self, text: str) -> None:
+        # By itself: a store that takes no such text is told all the same how the sweep ended.
+        if not text:
+            return
+        try:
+            self._runs.end([RunEnd(self._at.parent_run_id, "", self._now_ms(), {_DESCRIPTION: text})])
+        except TrackingRefusedError as exc:
+            self._notes.append(f"The description was not stored in MLflow: {exc}")
+
     def _store_artifact(self, run_id: str, name: str, content: str | Iterable[str]) -> None:
         folder, _, file_name = name.rpartition("/")
-        with tempfile.TemporaryDirectory(prefix="airflows-") as directory:
-            path = Path(directory, file_name)
-            with path.open("w", encoding="utf-8", newline="") as file:
-                file.writelines([content] if isinstance(content, str) else content)
-            try:
+        try:
+            with tempfile.TemporaryDirectory(prefix="airflows-") as directory:
+                path = Path(directory, file_name)
+                with path.open("w", encoding="utf-8", newline="") as file:
+                    file.writelines([content] if isinstance(content, str) else content)
                 self._runs.log_file(run_id, str(path), folder)
-            except AirflowsError as exc:
-                self._notes.append(f"{name} was not stored in MLflow: {exc}")
+        except (AirflowsError, OSError, UnicodeError) as exc:
+            self._notes.append(f"{name} was not stored in MLflow: {exc}")
 
 
 def _of(point: MetricPoint | None) -> Taken:

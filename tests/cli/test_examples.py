@@ -53,7 +53,7 @@ def test_a_trial_of_the_sbatch_example_runs_here_as_well(cli):
 @pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
 def test_both_processes_of_a_killed_training_go_on_from_one_checkpoint(cli):
     file = SWEEPS / "transformer-ddp" / "train.yaml"
-    process = cli.start("run", "-f", file, "--override", "parameters.steps=75", "-o", "json")
+    process = cli.start("run", "-f", file, "--override", "parameters.steps=50", "-o", "json")
     saved = "checkpoints/*/0/checkpoint-25.pt"
     until(lambda: any(cli.home.glob(saved)), "a checkpoint", patience_s=PATIENCE_S)
 
@@ -66,7 +66,7 @@ def test_both_processes_of_a_killed_training_go_on_from_one_checkpoint(cli):
     (log,) = cli.home.glob("runs/*/0/a1/logs/node_0.log")
     text = log.read_text()
     assert "resuming after step" in text
-    assert "step 75: " in text
+    assert "step 50: " in text
     assert "step 25: " not in text
 
 

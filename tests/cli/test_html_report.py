@@ -1,5 +1,6 @@
 """`airflows results SWEEP --html FILE`: one file, whole or not there, and refusals of what makes no sense."""
 
+import os
 import shlex
 import subprocess
 from pathlib import Path
@@ -80,6 +81,21 @@ def test_a_place_that_cannot_be_is_refused_and_named(swept):
     assert done.status == 2
     assert f"there is no directory {swept.directory / 'nowhere'}" in done.error
     assert not (swept.directory / "nowhere").exists()
+
+
+def test_only_a_regular_file_is_replaced_and_a_link_stays_one(swept, report):
+    fifo, link = swept.directory / "fifo", swept.directory / "link.html"
+    os.mkfifo(fifo)
+    for place in ("fifo", "/dev/null"):
+        done = swept("results", "lr", "--html", place)
+        assert done.status == 2
+        assert f"{place} is no regular file" in done.error
+    assert fifo.is_fifo()
+    assert Path("/dev/null").is_char_device()
+    link.symlink_to(REPORT)
+    assert swept("results", "lr", "--html", "link.html").status == 0
+    assert link.is_symlink()
+    assert report.stat().st_size > 1_000_000
 
 
 def test_a_full_disk_leaves_the_earlier_report_as_it_was(swept, report, airflows_program: Path):

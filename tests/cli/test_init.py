@@ -77,7 +77,7 @@ def test_what_a_template_trains_saves_ends_when_asked_and_goes_on(template, tmp_
 def test_a_new_project_sweeps_to_its_winner(cli):
     made = cli("init", "spirals", "-o", "json")
     assert (
-        sorted(Path(path).relative_to("spirals").as_posix() for path in made.document["files"])[2:] == FILES
+        sorted(Path(path).relative_to("spirals").as_posix() for path in made.document["files"])[3:] == FILES
     )
     cli.directory /= "spirals"
     checked = cli("validate", "train.yaml", "sweep.yaml")
@@ -155,3 +155,10 @@ def test_a_name_that_yaml_would_take_for_something_else_stays_a_name(cli, name):
 
 def test_the_flow_of_a_project_is_that_of_this_repository():
     assert project_files("torch", "x")["flows/sweep.py"] == (ROOT / "flows" / "sweep.py").read_text()
+
+
+def test_a_gitignore_that_is_there_stays_as_it_is(cli):
+    ignored = cli.write("own/.gitignore", "data/\n")
+
+    assert cli("init", "own").status == 0
+    assert ignored.read_text() == "data/\n"

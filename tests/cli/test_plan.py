@@ -1,6 +1,7 @@
 """`airflows plan` and `airflows sweep --plan`: what was planned is run, and nothing else."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -168,7 +169,7 @@ def test_a_password_among_the_options_is_kept_nowhere_and_is_to_be_given_again(c
     assert "hunter2" not in done.out + done.err + (cli.directory / "plan.json").read_text()
     refused = cli("sweep", "--plan", "plan.json")
     assert refused.status == 2
-    assert "a password among its options" in refused.error
+    assert "a secret among its options" in refused.error
     assert cli("sweep", "sweep.yaml", "--plan", "plan.json", *options).status == 0
 
 
@@ -227,6 +228,13 @@ def test_a_plan_of_what_is_there_says_that_a_start_goes_on_with_it(cli):
     assert "points: 2 succeeded, 0 new" in done.out
     assert "a start goes on with that one" in done.out
     assert "0 of them for what is left to run" in done.out
+    file = cli.directory / "sweep.yaml"
+    (cli.directory / "other.yaml").write_text(
+        re.sub(r"^name: .*$", "name: other", file.read_text(), flags=re.MULTILINE)
+    )
+    other = cli("plan", "other.yaml").out
+    assert "a start is another sweep and runs all of them" in other
+    assert "--add" not in other
     assert cli("plan", "sweep.yaml", "--new", "-o", "json").document["sweep"] is None
 
 
@@ -244,3 +252,29 @@ def test_a_method_that_learns_is_planned_by_what_it_chooses_by(cli):
 
     assert done.status == 0, done.err
     assert "Its first 10 points are known; tpe chooses the others" in done.out
+
+
+def test_a_dry_run_of_a_plan_looks_at_the_plan(cli):
+    project(cli)
+    hash_of(cli, "--override", "env_variables.HF_TOKEN=hunter2")
+    written = cli.directory / "plan.json"
+    assert "hunter2" not in written.read_text()
+    assert written.stat().st_mode & 0o777 == 0o600
+
+    done = cli("sweep", "sweep.yaml", "--plan", "plan.json", "--dry-run")
+
+    assert done.status == 2
+    assert "this is not what plan.json says" in done.error
+
+
+def test_a_file_that_only_begins_like_a_plan_is_code(cli):
+    project(cli)
+    head = {"plan": 1, "hash": "0" * 64}
+    cli.write("settings.json", json.dumps({**head, "depth": 1}))
+    hash_of(cli)
+    cli.write("settings.json", json.dumps({**head, "depth": 2}))
+
+    done = cli("sweep", "--plan", "plan.json")
+
+    assert done.status == 2
+    assert "settings.json changed" in done.error

@@ -1,14 +1,24 @@
 """`airflows rehearse` and `sweep --rehearse`, on programs that do well and on programs that do not."""
 
 import json
+import os
 import signal
 import sqlite3
 import sys
+import time
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
 
+from airflows.cli.rehearsing import play
+from airflows.cli.terminal import Session
+from airflows.engine import rehearsals
+from airflows.engine.rehearsals import AsRehearsed, Rehearsed, Request
+from airflows.errors import ConflictError
 from airflows.ledger import open_ledger
+from airflows.rehearsal.casting import Cast
+from airflows.rehearsal.rows import Mark, Row
 
 # As MLflow's client would log it, without the seconds that importing it takes.
 PROGRAM = """\
@@ -111,6 +121,7 @@ def test_a_good_program_is_go(rehearse):
         "metric loss": "ok",
         "resumes": "ok",
         "ends on SIGTERM": "ok",
+        "runs again": "ok",
         "parameters file": "ok",
         "key parameters.lr": "ok",
         "memory": "info",
@@ -156,18 +167,35 @@ def test_each_key_is_tried_by_itself_in_each_branch_it_belongs_to(rehearse):
     done = rehearse("--steps", "2", how={"uses": ["lr", "opt"]}, space=space)
 
     assert failed(done) == ["key parameters.wd"]
-    assert checks(done, "key parameters.opt")["result"] == checks(done, "key parameters.lr")["result"] == "ok"
+    assert checks(done, "key parameters.lr")["result"] == "ok"
+    # The other optimizer has a key more.
+    assert checks(done, "key parameters.opt")["result"] == "warn"
+    assert "changed together with parameters.wd" in checks(done, "key parameters.opt")["message"]
     branches = [row["branch"] for row in done.document["checks"] if row["check"] == "resumes"]
     assert branches == ["parameters.opt: sgd", "parameters.opt: adamw"]
-    # Two branches, one of them again, two keys; the other optimizer is a branch already.
-    assert done.document["trials"] == 5
+    # Two branches, both of them again, two keys; the other optimizer is a branch already.
+    assert done.document["trials"] == 6
 
 
 def test_a_key_may_be_excused(rehearse):
-    done = rehearse("--no-effect-yet", "parameters.lr", how={"uses": ["wd"]})
+    done = rehearse("--no-effect-yet", "lr", how={"uses": ["wd"]})
 
     assert done.status == 0
     assert checks(done, "key parameters.lr")["result"] == "info"
+
+
+def test_a_key_that_is_not_swept_cannot_be_excused(rehearse):
+    done = rehearse("--no-effect-yet", "parameters.wd", how={"uses": ["wd"]})
+
+    assert (done.status, "no key that is swept" in done.err) == (2, True), done
+
+
+def test_what_a_constraint_looks_at_must_be_logged(rehearse):
+    bounded = {"metric": "loss", "goal": "minimize", "constraints": ["latency_ms <= 20"]}
+
+    done = rehearse("--timeout", "4s", space=ONE, objective=bounded)
+
+    assert (done.status, failed(done)) == (1, ["metric latency_ms"])
 
 
 def test_what_differs_between_any_two_runs_proves_nothing(rehearse):
@@ -264,10 +292,51 @@ def test_sweep_rehearse_starts_a_sweep_that_passes(cli):
     assert (again.status, "is not rehearsed" in again.err) == (0, True)
 
 
-def test_ctrl_c_cancels_the_rehearsal(cli):
+def test_sweep_rehearse_does_not_start_code_that_was_not_rehearsed():
+    row = SimpleNamespace(id="demo-rehearsal-0", code="a" * 64)
+    site = SimpleNamespace(code_changes=lambda _before, _now: "train.py was changed")
+    wanted = AsRehearsed("", row=row)
+
+    assert wanted.require(site, "a" * 64) == ""
+    with pytest.raises(ConflictError, match="not that of demo-rehearsal-0: train"):
+        wanted.require(site, "b" * 64)
+
+
+def test_ctrl_c_when_a_rehearsal_is_just_over_starts_nothing(monkeypatch):
+    site = SimpleNamespace(notes=[])
+    driving = SimpleNamespace(pause=lambda: None, site=site)
+    row = SimpleNamespace(id="demo-rehearsal-0")
+
+    def over(*_args, on_begun, **_given):
+        on_begun(None, driving)
+        os.kill(os.getpid(), signal.SIGINT)
+        return Rehearsed(row, Cast(), [Row("runs", Mark.OK, "")])
+
+    monkeypatch.setattr("airflows.engine.rehearsals.rehearse", over)
+    monkeypatch.setattr("airflows.cli.driving.begun_lines", lambda *_args, **_given: [])
+
+    done, status = play(Session("json"), None, None, Request())
+
+    assert (done.is_go, status) == (True, 130)
+
+
+def test_a_place_that_no_trial_has_been_to_is_told():
+    trials = [SimpleNamespace(backend="a"), SimpleNamespace(backend="a")]
+    ledger = SimpleNamespace(trials=lambda _sweep: trials)
+    names = [SimpleNamespace(name="a"), SimpleNamespace(name="b")]
+
+    (found,) = rehearsals._places(SimpleNamespace(ledger=ledger, places=names), SimpleNamespace(id="x"))
+
+    assert (found.mark, found.words) == (Mark.WARN, "only a was rehearsed, not b")
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_ctrl_c_cancels_the_rehearsal_however_impatiently(cli, times):
     process = cli.start("rehearse", write(cli, space=ONE), "-o", "json")
     cli.wait_for(lambda: cli.states().get("running"), "a trial that runs")
-    process.send_signal(signal.SIGINT)
+    for _ in range(times):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
     out, _ = process.communicate(timeout=60)
 
     assert process.returncode == 130

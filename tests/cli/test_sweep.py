@@ -74,7 +74,7 @@ def test_a_failing_trial_makes_the_status_1_and_is_explained(cli):
     assert done.status == 1
     assert "1 of 3 trials failed" in done.out
     assert "ValueError: bad lr" in done.out
-    attempt, tail = done.err.partition("/1.0 failed as local:")[::2]
+    attempt, tail = done.err.partition("/1.0 failed (local:")[::2]
     assert attempt.splitlines()[-1] == cli("list", "--all", "-o", "json").document["sweeps"][0]["sweep"]
     assert "  | before" in tail
     assert "/1/a0/logs/node_0.log" in tail
@@ -263,3 +263,12 @@ def test_a_preview_is_given_where_a_start_would_be_refused(cli):
     started = cli("sweep", file)
     assert started.status == 2
     assert "NLP__HF_TOKEN" in started.error
+
+
+def test_a_file_with_another_space_is_another_sweep_and_says_which_is_there(cli):
+    first = cli("sweep", cli.sweep_file(), "-o", "json").document["sweep"]
+    done = cli("sweep", cli.sweep_file(space={"parameters.lr": [0.1, 0.9]}))
+
+    assert done.status == 0, done.err
+    assert f"{first} has the same name and other points" in done.err
+    assert "--add FILE" in done.err

@@ -10,7 +10,8 @@ from airflows.backends.local import LocalBackend, LocalSettings
 from airflows.backends.places import place_named, places_of
 from airflows.backends.registry import open_backend
 from airflows.errors import BackendUnavailableError, SpecError, SubmitAmbiguousError
-from airflows.testing.contract import BackendContract
+from airflows.testing.cluster import Cluster
+from airflows.testing.contract import BackendContract, PlaceContract
 from airflows.testing.fake import FakeBackend, FakeCluster
 from airflows.testing.jobs import MakeJob
 from airflows.train import decode
@@ -54,6 +55,24 @@ class TestLocalBehindAnother(BackendContract):
     def make_job(self, backend):
         make = MakeJob(backend, self.accelerator_type)
         return lambda *given, **fields: replace(make(*given, **fields), place="local")
+
+
+class TestKubernetesBehindLocal(PlaceContract):
+    @pytest.fixture
+    def reopen(self, tmp_path):
+        with Cluster(namespaces=["ml"], execute=True, clock_scale=1) as cluster:
+            kubernetes = {"type": "kubernetes", "kubeconfig": str(cluster.kubeconfig), "image": "python:3.11"}
+            settings = BurstSettings(first="local", then=kubernetes)
+            yield lambda: BurstBackend(settings, tmp_path / "home")
+
+    @pytest.fixture
+    def backend(self, reopen):
+        return reopen()
+
+    @pytest.fixture
+    def make_job(self, backend):
+        make = MakeJob(backend, self.accelerator_type)
+        return lambda *given, **fields: replace(make(*given, **fields), place="kubernetes")
 
 
 def jobs_for(backend, *places):

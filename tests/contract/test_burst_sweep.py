@@ -198,10 +198,17 @@ class TestWhatIsCheckedBeforehand:
             burst_site(home, self.BACKEND, tracking={"uri": "http://elsewhere"})
 
 
-def test_what_a_place_sets_cannot_be_in_the_space(home):
+@pytest.mark.parametrize(
+    "space",
+    [
+        {"compute.num_accelerators": [1, 2]},
+        {"compute": [{"accelerator_type": "GPU_1xA10", "num_accelerators": n} for n in (1, 2)]},
+    ],
+)
+def test_what_a_place_sets_cannot_be_in_the_space(home, space):
     then = {"type": "local", "name": "other", "compute": {"num_accelerators": 2}}
     backend = {"type": "burst", "first": "local", "then": then}
-    site = burst_site(home, backend, space={"compute.num_accelerators": [1, 2]})
+    site = burst_site(home, backend, space=space)
 
     with pytest.raises(SpecError, match="differs between the trials, and the place other gives it a value"):
         require_backend(site)

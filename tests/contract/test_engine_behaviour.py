@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import time
 from collections.abc import Callable
@@ -35,6 +37,24 @@ Make = Callable[..., World]
 
 def run(world: World) -> str:
     return world.drive(Boundaries(), dead_for_sure=True).id
+
+
+class OnALostTerminal(Silent):
+    """An observer that can print nothing any more."""
+
+    def on_changes(self, changes: object) -> None:  # noqa: ARG002
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def on_tick(self, snapshot: object) -> None:  # noqa: ARG002
+        message = "I/O operation on closed file."
+        raise ValueError(message)
+
+
+def test_a_sweep_outlives_the_terminal_it_was_started_on(make: Make) -> None:
+    world = make(**TWENTY)
+    driving = world.driving(world.site())
+    driving.observer = OnALostTerminal()
+    assert driving.run(world.begin()).state is SweepState.SUCCEEDED
 
 
 def test_a_run_accepted_before_the_crash_is_adopted_and_not_submitted_again(make: Make) -> None:

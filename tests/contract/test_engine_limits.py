@@ -6,12 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from airflows.backends.base import Job
+from airflows.backends.base import Job, Packing
+from airflows.engine import driver, source
 from airflows.engine.results import exit_status, gather
-from airflows.errors import SubmitError, SubmitRejectedError, SubmitUnsentError
+from airflows.errors import SubmitError, SubmitRejectedError, SubmitUnsentError, TrackingUnavailableError
 from airflows.ledger import SweepRow, SweepState
 from airflows.testing.crash import Boundaries, Died, Ticks, World
 from airflows.testing.fake import Script
+from airflows.testing.tracker import FakeTracker
 from airflows.trial import Reason, State
 
 # What the database is makes no difference here.
@@ -61,6 +63,36 @@ def test_why_trials_cannot_be_sent_yet_is_said_until_they_are(make: Make) -> Non
     assert row.state is SweepState.SUCCEEDED
     assert set(ticks.notes) == {"no GPU is free now."}
     assert 3 <= len(ticks.notes) < ticks.count - 10
+
+
+def test_packed_trials_that_could_not_be_sent_are_sent_while_others_run(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of more trials than have been made yet, so that only whole packs are sent."""
+    monkeypatch.setattr(driver, "_CHUNK", 8)
+    monkeypatch.setattr(source, "CHUNK", 12)
+    world = make(
+        lambda job: Script(seconds=500 if job.number < 4 else 1),
+        space={"parameters.seed": list(range(60))},
+        limits={"concurrent": 8},
+        pack=4,
+    )
+    tracker = world.tracker = FakeTracker()
+    fake = world.connect()
+    fake.packing = Packing.ALLOCATIONS
+    began = fake.clock()
+
+    def be_silent_for_a_while() -> None:
+        if 0 < fake.clock() - began < 20:
+            message = "MLflow does not answer."
+            raise TrackingUnavailableError(message)
+
+    tracker.on_create = be_silent_for_a_while
+    row = world.driving(world.site(fake)).run(world.begin())
+
+    started = {trial.number: trial.started_at for trial in world.ledger.trials(row.id)}
+    assert row.state is SweepState.SUCCEEDED
+    assert started[8] < started[0] + 100
 
 
 def test_a_sweep_stopped_by_a_limit_with_failed_trials_has_not_succeeded(make: Make) -> None:

@@ -166,6 +166,17 @@ def test_missing_claim_keeps_a_pod_unscheduled(cluster):
     assert 'persistentvolumeclaim "work" not found' in words
 
 
+def test_job_that_no_node_took_is_gone_soon_after_it_is_deleted(cluster):
+    cluster.pods.plan(unschedulable="0/3 nodes are available.")
+    submit(cluster, podReplacementPolicy="Failed")
+    cluster.clock.advance(2)
+    cluster.ask("DELETE", f"{JOBS}/a?propagationPolicy=Foreground")
+    cluster.clock.advance(3)
+
+    assert cluster.list("jobs") == []
+    assert cluster.pods.list("a") == []
+
+
 @pytest.mark.parametrize(
     ("how", "reason"), [("preempt", "PreemptionByScheduler"), ("pressure", "TerminationByKubelet")]
 )

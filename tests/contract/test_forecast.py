@@ -9,7 +9,9 @@ import pytest
 
 from airflows.cli.forecasting import cost_fields, forecast_of, forecast_text
 from airflows.cli.looking import sweep_story
+from airflows.engine.following import Follower
 from airflows.engine.results import gather
+from airflows.ledger import SweepRow, schema
 from airflows.testing.crash import Boundaries, Died, World
 from airflows.testing.fake import Script
 from airflows.trial import State
@@ -26,13 +28,18 @@ def halfway(make: Make, **limits: object) -> World:
         return len(world.cluster.runs) >= 7
 
     with pytest.raises(Died):
-        world.drive(Boundaries(die_if=is_there), dead_for_sure=True)
+        world.drive(Boundaries(die_if=is_there), dead_for_sure=False)
     return world
+
+
+def driven(row: SweepRow, world: World) -> SweepRow:
+    """Return the sweep as it was while its driver was alive."""
+    return replace(row, lease_until=world.cluster.clock() + 30)
 
 
 def forecast(world: World) -> dict | None:
     (row,) = world.ledger.sweeps()
-    return forecast_of(world.ledger, row, gather(world.ledger, row), world.cluster.clock())
+    return forecast_of(world.ledger, driven(row, world), gather(world.ledger, row), world.cluster.clock())
 
 
 @pytest.mark.parametrize(
@@ -59,12 +66,35 @@ def test_a_sweep_says_how_many_will_have_ended(make: Make, limits: dict, limit: 
 
 def test_results_from_before_do_not_mislead(make: Make) -> None:
     world = halfway(make)
-    (row,) = world.ledger.sweeps()
+    row = driven(*world.ledger.sweeps(), world)
     results = gather(world.ledger, row)
     stale = replace(results, counts={State.PENDING: 20})
     now = world.cluster.clock()
 
     assert forecast_of(world.ledger, row, stale, now) == forecast_of(world.ledger, row, results, now)
+
+
+def test_a_pause_is_no_part_of_the_pace(make: Make) -> None:
+    world = halfway(make)
+    row = driven(*world.ledger.sweeps(), world)
+    now = world.cluster.clock()
+    results = gather(world.ledger, row)
+    # Started a day before, and left alone until its driver took it up as it was.
+    paused = replace(row, created_at=row.created_at - 86_400)
+
+    assert forecast_of(world.ledger, paused, results, now) == forecast_of(world.ledger, row, results, now)
+
+    with world.ledger._write() as connection:
+        table = schema.sweeps
+        connection.execute(table.update().values(created_at=paused.created_at, lease_until=now + 30))
+    seen = Follower(world.ledger, paused, world.sweep.spec, world.cluster.clock).look().forecast
+    assert seen.left_s == pytest.approx(forecast_of(world.ledger, row, results, now)["left_s"])
+
+
+def test_nobody_drives_so_nothing_is_foretold(make: Make) -> None:
+    world = halfway(make)
+    row = replace(*world.ledger.sweeps(), lease_owner="")
+    assert forecast_of(world.ledger, row, gather(world.ledger, row), world.cluster.clock()) is None
 
 
 def test_what_has_ended_foretells_nothing(make: Make) -> None:

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from airflows.engine.following import Tail
 from airflows.engine.results import gather, winning_value
+from airflows.ledger import schema
 from airflows.testing.crash import make_world
 from airflows.testing.fake import Script
 from airflows.testing.tracker import FakeTracker
@@ -50,6 +52,27 @@ def test_outcomes_are_what_the_trials_say(book):
 
     for found, trial in zip(book.ledger.outcomes(sweep), book.ledger.trials(sweep), strict=True):
         assert found == tuple(getattr(trial, name) for name in found._fields)
+
+
+def write_event(book, identity, number):
+    values = {"id": identity, "sweep": book.lease.sweep, "number": number, "attempt": 0, "at": 0.0}
+    words = dict.fromkeys(("kind", "from_state", "to_state", "reason", "detail"), "")
+    with book.ledger._write() as connection:
+        connection.execute(schema.events.insert().values(**values, **words))
+
+
+def test_an_event_that_becomes_visible_after_later_ones_is_seen_too(book):
+    book.open(3)
+    tail = Tail(book.ledger, book.lease.sweep)
+    assert tail.look() is None
+    newest = book.ledger.newest_event()
+
+    write_event(book, newest + 2, number=1)
+    assert tail.look() == {1}
+    # As when a transaction got its id first, and ended last.
+    write_event(book, newest + 1, number=2)
+    assert tail.look() == {2}
+    assert tail.look() == set()
 
 
 @pytest.mark.parametrize(

@@ -459,6 +459,43 @@ def test_the_end_of_a_sweep_is_written_and_orphans_are_deleted(place, sweep):
     tracker.verify(ids.values())
 
 
+def test_the_description_is_stored_and_the_sweep_still_ends(place, sweep):
+    tracker, opened = place.start(sweep)
+    assert tracker.close_sweep(SweepEnd("failed", description="**won**")) == ()
+    run = place.client.get_run(opened.parent_run_id)
+    assert (run.info.status, run.data.tags["mlflow.note.content"]) == ("FAILED", "**won**")
+
+
+def test_an_artifact_that_cannot_be_written_is_a_note_and_the_sweep_ends(place, sweep):
+    def breaking():
+        yield "a"
+        raise OSError(28, "No space left on device")
+
+    tracker, opened = place.start(sweep)
+    artifacts = {"report.html": breaking(), "odd.txt": "\ud800", "results.csv": "a\n"}
+    notes = tracker.close_sweep(SweepEnd("succeeded", artifacts=artifacts))
+    assert [note.partition(" was")[0] for note in notes] == ["report.html", "odd.txt"]
+    assert place.client.get_run(opened.parent_run_id).info.status == "FINISHED"
+    assert text(place, opened.parent_run_id, "results.csv") == "a\n"
+
+
+def test_a_description_that_is_refused_is_a_note_and_the_sweep_ends(place, sweep, monkeypatch):
+    tracker, opened = place.start(sweep)
+    end = tracker._runs.end
+
+    def refusing(ends):
+        if any("mlflow.note.content" in each.tags for each in ends):
+            message = "MLflow refused: too long."
+            raise TrackingRefusedError(message)
+        end(ends)
+
+    monkeypatch.setattr(tracker._runs, "end", refusing)
+    (note,) = tracker.close_sweep(SweepEnd("succeeded", description="漢" * 9000))
+    assert note.startswith("The description was not stored in MLflow")
+    run = place.client.get_run(opened.parent_run_id)
+    assert (run.info.status, run.data.tags["airflows.state"]) == ("FINISHED", "succeeded")
+
+
 def test_ending_a_sweep_twice_is_ending_it_once(place, sweep):
     tracker, opened = place.start(sweep)
     ids = tracker.create_runs([trial(0)], uncertain=False)

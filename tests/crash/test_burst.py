@@ -15,7 +15,7 @@ from airflows.trial import Reason, State
 
 POINTS = {"space": {"parameters.lr": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]}}
 FEW = {"space": {"parameters.lr": [0.1, 0.2, 0.3, 0.4]}}
-SEEDS = range(40)
+SEEDS = range(20)
 
 
 def scripts(job):
@@ -82,7 +82,9 @@ def test_dying_at_every_boundary_leaves_each_trial_in_one_place(tmp_path, *, wit
     step = 1 if withdraws else 3
 
     assert len(counted.names) > 60
-    for die_at in range(1, len(counted.names) + 1, step):
+    # A look changes nothing: dying there is dying at the boundary before it.
+    boundaries = [k for k, name in enumerate(counted.names, start=1) if not name.endswith(" poll")]
+    for die_at in boundaries[::step]:
         world = burst_world(tmp_path / str(die_at), scripts, FEW, withdraws=withdraws)
         with pytest.raises(Died):
             world.drive(Boundaries(die_at), dead_for_sure=True)

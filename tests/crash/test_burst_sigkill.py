@@ -87,7 +87,12 @@ class Burst:
     def kill_when(self, has_come):
         """Start a driver, and kill it at a moment."""
         with self.driver() as process:
-            until(lambda: has_come() or process.poll() is not None, self.log, patience_s=PATIENCE_S, pause_s=0.01)
+            until(
+                lambda: has_come() or process.poll() is not None,
+                self.log,
+                patience_s=PATIENCE_S,
+                pause_s=0.01,
+            )
             assert process.poll() is None, self.log()
             process.send_signal(signal.SIGKILL)
 
@@ -103,7 +108,8 @@ class Burst:
         return Counter(self._runs.read_text().split()) if self._runs.exists() else Counter()
 
     def jobs(self):
-        return [job["metadata"]["name"] for job in self.cluster.list("jobs")]
+        """The names of all Jobs that were ever made: one that is cancelled goes."""
+        return [told["metadata"]["name"] for kind, told in self.cluster.changes("jobs") if kind == "ADDED"]
 
     def started_here(self):
         return [path.name for path in (self.home / "claims").glob("*")]
@@ -130,6 +136,7 @@ class Burst:
         for attempt in attempts:
             by_place[attempt.backend].add(attempt.token)
         assert by_place == {"local": set(self.started_here()), "kubernetes": set(self.jobs())}
+        assert len(self.jobs()) == len(by_place["kubernetes"])
         moved = [a for a in attempts if a.reason == Reason.MOVED]
         assert all(a.backend == "kubernetes" and a.started_at is None for a in moved)
         assert self.ran() == Counter(f"{a.number}.{a.attempt}" for a in attempts if a not in moved)
@@ -147,9 +154,9 @@ def burst(tmp_path, cluster, clean_env):
 def test_killed_while_trials_overflow_each_attempt_runs_once_in_one_place(burst):
     burst.write("local")
 
-    burst.kill_when(burst.started_here)
     burst.kill_when(burst.jobs)
     burst.kill_when(lambda: burst.ran()["1.1"])
+    burst.kill_when(lambda: len(burst.ran()) > TRIALS // 2)
     burst.end()
 
     assert burst.require_one_place() == []
@@ -164,4 +171,4 @@ def test_killed_while_trials_are_moved_each_attempt_runs_once_in_one_place(burst
     burst.kill_when(burst.started_here)
     burst.end()
 
-    assert {a.number for a in burst.require_one_place()} == {0, 2, 3}
+    assert 0 in {a.number for a in burst.require_one_place()}

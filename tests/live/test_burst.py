@@ -11,7 +11,7 @@ import pytest
 from airflows.backends.burst import BurstBackend, BurstSettings
 from airflows.backends.databricks import DatabricksBackend, DatabricksSettings
 from airflows.backends.slurm import SlurmBackend, SlurmSettings
-from airflows.testing.contract import BackendContract
+from airflows.testing.contract import PlaceContract
 from airflows.testing.workspace import FakeWorkspace
 from airflows.trial import Reason
 
@@ -29,6 +29,8 @@ request = urllib.request.Request(
 )
 urllib.request.urlopen(request, timeout=30).close()
 """
+# Of seven; what runs then runs on Slurm.
+MOST_UNTIL_THEN = 3
 COUNTS = 'echo "$AIRFLOWS_TRIAL.$AIRFLOWS_ATTEMPT" >>"$RUNS"; sleep 1; '
 
 
@@ -50,7 +52,7 @@ def volume():
 
 
 @pytest.mark.usefixtures("slurm")
-class TestSlurmBeforeAWorkspace(BackendContract):
+class TestSlurmBeforeAWorkspace(PlaceContract):
     patience_s = 90.0
 
     @pytest.fixture
@@ -68,7 +70,9 @@ class TestSlurmBeforeAWorkspace(BackendContract):
         return reopen()
 
 
-def test_what_waits_in_a_full_partition_goes_to_the_workspace(slurm, sweeping, workspace, volume):
+@pytest.fixture
+def overflowing(slurm, sweeping, volume):
+    """A sweep on Slurm and a workspace, and a partition that somebody else has filled."""
     script = sweeping.directory / "log.py"
     script.write_text(LOGS)
     slurm.run("sbatch", "--array=1-9", "--exclusive", "--output=/dev/null", "--wrap", "sleep 600")
@@ -83,22 +87,57 @@ def test_what_waits_in_a_full_partition_goes_to_the_workspace(slurm, sweeping, w
     tree["backend"] = {
         "type": "burst",
         "first": {**tree["backend"], "concurrent": 4},
-        "then": {"type": "databricks", "concurrent": 2, "patience": 5},
+        "then": {"type": "databricks", "concurrent": 1, "patience": 5},
         "after": "4s",
     }
     path.write_text(json.dumps(tree))
-    driving = sweeping.start()
-    sweeping.until(lambda: list(sweeping.home.glob("runs/*/*/a1")), seconds=150)
+    return sweeping
+
+
+def test_what_waits_in_a_full_partition_goes_to_the_workspace(slurm, overflowing, workspace):
+    driving = overflowing.start()
+    overflowing.until(lambda: has_moved(overflowing), seconds=150)
     slurm.run("scancel", "--name=wrap")
 
-    code, document = sweeping.end(driving)
+    require_one_place(overflowing, workspace, *overflowing.end(driving))
 
+
+def test_killed_while_it_bursts_each_attempt_runs_once_in_one_place(slurm, overflowing, workspace):
+    kill_when(overflowing, lambda: workspace.runs)
+    kill_when(overflowing, lambda: is_moving(overflowing))
+    slurm.run("scancel", "--name=wrap")
+    kill_when(overflowing, lambda: len(overflowing.runs()) > MOST_UNTIL_THEN)
+
+    require_one_place(overflowing, workspace, *overflowing.drive())
+
+
+def kill_when(sweeping, has_come):
+    """Start a driver, and kill it at a moment."""
+    driving = sweeping.start()
+    sweeping.until(has_come, seconds=150)
+    assert driving.poll() is None
+    driving.kill()
+    driving.communicate()
+
+
+def has_moved(sweeping):
+    return list(sweeping.home.glob("runs/*/*/a1"))
+
+
+def is_moving(sweeping):
+    return any(a.reason == Reason.MOVED for a in sweeping.attempts())
+
+
+def require_one_place(sweeping, workspace, code, document):
+    """Each trial ran once, in one place, and the ledger, the claims and MLflow tell it alike."""
     assert (code, document["state"], document["winner"]["trial"]) == (
         0,
         "succeeded",
         f"{document['sweep']}/0",
     )
     attempts = sweeping.attempts()
+    tokens = Counter(run.submission.token for run in workspace.runs)
+    assert tokens == Counter(a.token for a in attempts if a.backend == "databricks")
     ran = {f"{a.number}.{a.attempt}": a for a in attempts if a.reason != Reason.MOVED}
     assert sweeping.runs() == Counter(ran.keys())
     assert sorted(a.number for a in ran.values()) == list(range(7))

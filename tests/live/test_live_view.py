@@ -130,6 +130,12 @@ def test_a_sweep_and_who_watches_it(tmux, tmp_path):
     tmux.run("watch", "seen")
     tmux.shows("3 running", "driver ", "lr=0.3")
     assert not tmux.is_normal()
+    tmux.type("C-z")
+    tmux.shows("Stopped")
+    assert tmux.is_normal()
+    tmux.type("fg", "Enter")
+    tmux.shows("3 running", "driver ", "lr=0.3")
+    assert not tmux.is_normal()
     tmux.resize(60, 11)
     shown = tmux.shows("3 running", "… and 2 more")
     assert len(shown.splitlines()) <= 11

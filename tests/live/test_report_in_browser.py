@@ -176,6 +176,10 @@ def test_the_table_is_filtered_by_words_and_conditions_and_turned_page_by_page(r
     box.fill("lr>0.01 optimizer=sgd")
     wanted = sum(o["parameters.lr"] > 0.01 and o["parameters.optimizer"] == "sgd" for _, o in facts.trials)
     assert f"of {wanted}, out of 120" in report.status()
+    box.fill('"lr">0.01 "optimizer"="sgd"')
+    assert f"of {wanted}, out of 120" in report.status()
+    box.fill("optimizer>0.5")
+    assert report.status().startswith("0, out of 120")
     box.fill("rank<=3")
     assert [row[0] for row in report.rows()] == ["1", "2", "3"]
     box.fill("no such thing")

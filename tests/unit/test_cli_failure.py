@@ -51,6 +51,13 @@ def test_with_json_an_error_is_one_document_on_stdout(words, capsys):
     assert "there is none." in printed.err
 
 
+@pytest.mark.parametrize("command", ["watch", "logs"])
+def test_the_error_of_a_command_that_prints_lines_of_json_is_a_line_too(command, capsys):
+    failure.report(failure.UserInterruptError(), [command, "x", "-o", "json"])
+    (line,) = capsys.readouterr().out.splitlines()
+    assert json.loads(line)["error"]["kind"] == "interrupted"
+
+
 def test_what_comes_after_two_dashes_is_no_option():
     assert not failure.wants_json(["get", "--", "-o", "json"])
 

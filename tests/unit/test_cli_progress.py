@@ -82,7 +82,7 @@ def test_a_failure_names_trial_backend_handle_reason_and_what_to_do():
     session = Notes()
     Reporter(session).on_changes([failure(3)])
     told = "\n".join(session.lines)
-    assert "lr-7f3a9c/3.0 failed as local:3: The command exited with an error." in told
+    assert "lr-7f3a9c/3.0 failed (local:3): The command exited with an error." in told
     assert "airflows logs lr-7f3a9c/3 --attempt 0" in told
     assert "airflows resume lr-7f3a9c --failed" in told
 

@@ -10,7 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflows.edits import Edits, Made, Stage, difference, edited
+from airflows.engine.results import ORPHANED, ranking_by
+from airflows.errors import ConflictError
+from airflows.ranking import Aim, Scored
+from airflows.scores import Take
 from airflows.sweepfile import LoadedSweep, sweep_from_mapping
+from airflows.trial import State
 
 BASE = {
     "experiment_name": "demo",
@@ -93,6 +98,27 @@ def test_numbers_that_only_look_different_are_the_same_point() -> None:
 
     assert (found.kept, found.added) == ((0, 1), 1)
     assert sweep.points[2] == {"parameters.lr": 2.5}
+
+
+def test_rows_that_only_look_different_are_one_point_of_a_space() -> None:
+    sweep = Sweep(file([5], include=[{"parameters.lr": 7}]))
+    sweep.create(2)
+    found = sweep.add(
+        file([5], include=[{"parameters.opt": "a"}, {"parameters.lr": 1}, {"parameters.lr": 1.0}])
+    )
+    sweep.create(9)
+
+    assert found.added == 2
+    assert len(sweep.points) == 4
+
+
+def test_files_that_no_longer_make_their_points_are_refused() -> None:
+    sweep = Sweep(file([1, 2]))
+    sweep.create(2)
+    source = sweep.add(file([2, 3])).edits.stages[0].source
+
+    with pytest.raises(ConflictError, match="earlier files made 3 points, and now they make 2"):
+        list(edited(sweep.present, Edits((Stage(source, 3),))).expansion.points())
 
 
 def test_a_file_that_only_goes_on_longer_is_no_edit() -> None:
@@ -186,3 +212,13 @@ def test_whatever_is_edited_numbers_stay_and_all_wanted_points_are_there_once(
     assert len(made) == len(set(made)) == sweep.loaded.expansion.count()
     assert set(files[-1][0]) <= set(made)
     assert values(sweep.loaded) == made
+
+
+def test_what_an_edit_took_out_is_ranked_by_no_metric() -> None:
+    edits = Edits(orphaned=frozenset({1})).to_text()
+    scored = [
+        Scored(number=n, point=n, overrides={}, state=State.SUCCEEDED, value=float(-n)) for n in range(3)
+    ]
+    made = ranking_by(edits, [Aim("accuracy", "minimize", Take("last"))], scored)
+    assert [group.trials for group in made.ranked] == [(2,), (0,)]
+    assert [(one.number, one.reason) for one in made.unranked] == [(1, ORPHANED)]

@@ -65,14 +65,14 @@ def test_without_runs_nothing_is_asked(asking):
     assert not asked.wait(0.2)
 
 
-def test_what_was_found_stays_while_mlflow_is_silent_and_that_is_known(asking):
+@pytest.mark.parametrize("error", [TrackingUnavailableError("MLflow does not answer."), KeyError("metrics")])
+def test_what_was_found_stays_while_mlflow_is_silent_and_that_is_known(asking, error):
     answers = iter([FOUND])
 
     def ask(_run_ids):
         found = next(answers, None)
         if found is None:
-            message = "MLflow does not answer."
-            raise TrackingUnavailableError(message)
+            raise error
         return found
 
     latest = asking(ask)

@@ -4,8 +4,10 @@ import random
 
 import pytest
 
+from airflows.engine.following import goal_of
 from airflows.ledger.following import FollowedAttempt, FollowedEnd
 from airflows.report.live import Account, Finishes, Goal, sparkline, thinned
+from airflows.spec import SweepSpec
 
 LOSS = Goal("loss", is_minimized=True)
 
@@ -14,6 +16,12 @@ def attempt(number: int, *, tried: int = 0, ended: float | None = 10.0, signatur
     given = {"state": "failed" if signature else "succeeded", "reason": "error" if signature else ""}
     given |= {"message": signature, "started_at": 0.0, "accelerators": 2} | fields
     return FollowedAttempt(number=number, attempt=tried, ended_at=ended, signature=signature, **given)
+
+
+def ended(
+    number: int, value: float | None, *, at: float = 1.0, state: str = "succeeded", closed: bool = True
+):
+    return FollowedEnd(number, state, at, value, closed)
 
 
 def test_what_is_seen_twice_is_counted_once():
@@ -54,7 +62,7 @@ def test_a_failure_without_an_error_counts_too():
 @pytest.mark.parametrize("seed", range(5))
 def test_the_curve_is_the_best_so_far_in_whatever_order_values_come(seed, is_minimized):
     chance = random.Random(seed)
-    ends = [FollowedEnd(n, chance.random(), chance.choice([None, chance.random()]), True) for n in range(40)]
+    ends = [ended(n, chance.choice([None, chance.random()]), at=chance.random()) for n in range(40)]
     finishes = Finishes(Goal("loss", is_minimized))
     for start in range(0, 40, 7):
         finishes.put(ends[start : start + 7])
@@ -70,21 +78,43 @@ def test_the_curve_is_the_best_so_far_in_whatever_order_values_come(seed, is_min
 
 def test_of_equals_the_first_is_the_best():
     finishes = Finishes(LOSS)
-    finishes.put([FollowedEnd(3, 1.0, 0.5, True), FollowedEnd(2, 2.0, 0.5, True)])
+    finishes.put([ended(2, 0.5, at=2.0), ended(3, 0.5)])
     assert finishes.best == (0.5, 3)
+
+
+def test_when_the_best_value_changes_another_trial_may_be_the_best():
+    finishes = Finishes(LOSS)
+    finishes.put([ended(1, 0.5), ended(2, 0.7, at=2.0)])
+    finishes.put([ended(1, 0.9)])
+    assert (finishes.best, finishes.curve()) == ((0.7, 2), [0.9, 0.7])
+    finishes.put([ended(2, None, at=2.0)])
+    assert (finishes.best, finishes.curve()) == ((0.9, 1), [0.9])
+
+
+@pytest.mark.parametrize(
+    ("take", "best"), [("last", (0.5, 1)), ("best", (0.1, 2)), ({"mean_of_last": 3}, (0.5, 1))]
+)
+def test_a_trial_that_was_stopped_early_is_the_best_only_where_the_best_value_counts(take, best):
+    tree = {"name": "s", "base": "train.yaml", "space": {"parameters.lr": [1]}}
+    spec = SweepSpec.model_validate(
+        tree | {"objective": {"metric": "loss", "goal": "minimize", "take": take}}
+    )
+    finishes = Finishes(goal_of(spec))
+    finishes.put([ended(1, 0.5), ended(2, 0.1, state="stopped"), ended(3, 0.01, state="failed")])
+    assert finishes.best == best
 
 
 def test_a_trial_is_open_until_its_metric_was_read():
     finishes = Finishes(LOSS)
-    finishes.put([FollowedEnd(0, 1.0, None, False)])
+    finishes.put([ended(0, None, closed=False)])
     assert (finishes.open, finishes.best) == ({0}, None)
-    finishes.put([FollowedEnd(0, 1.0, 0.5, True)])
+    finishes.put([ended(0, 0.5)])
     assert (finishes.open, finishes.best) == (set(), (0.5, 0))
 
 
 def test_without_a_goal_there_is_no_best():
     finishes = Finishes(None)
-    finishes.put([FollowedEnd(0, 1.0, 0.5, True)])
+    finishes.put([ended(0, 0.5)])
     assert (finishes.best, finishes.curve(), finishes.since(0.0)) == (None, [], 1)
 
 
@@ -104,6 +134,7 @@ def test_thinning_keeps_the_ends():
         ([0, 1], 1, ""),
         ([0, 1], -3, ""),
         ([-1.7e308, 1.7e308], 8, "▁█"),
+        ([0.0, 5e-324], 8, "▁▁"),
     ],
 )
 def test_a_sparkline_is_drawn_from_lowest_to_highest(values, width, drawn):

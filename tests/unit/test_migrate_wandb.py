@@ -4,6 +4,7 @@ import math
 import subprocess
 
 import pytest
+import yaml
 
 from airflows.errors import SpecError
 from airflows.migrate import from_wandb, is_wandb
@@ -71,6 +72,28 @@ def test_a_bayesian_sweep_is_one_of_ours():
             {"min": 1.0, "max": 9.0, "log": True},
             {"rounding"},
         ),
+        (
+            "{distribution: q_log_uniform_values, min: 16, max: 256}",
+            {"min": 16, "max": 256, "log": True},
+            set(),
+        ),
+        ("{distribution: q_log_uniform, min: 0, max: 3}", {"min": 1, "max": 20, "log": True}, set()),
+        (
+            "{distribution: q_log_uniform_values, min: 0.1, max: 9}",
+            {"min": 0.1, "max": 9.0, "log": True},
+            {"rounding"},
+        ),
+        (
+            "{distribution: q_normal, mu: 16, sigma: 2}",
+            {"min": 12, "max": 20, "step": 1},
+            {"distribution"},
+        ),
+        (
+            "{distribution: q_log_normal, mu: 2, sigma: 0.5}",
+            {"min": 3, "max": 20, "log": True},
+            {"distribution"},
+        ),
+        ("{distribution: q_beta, q: 0.5}", {"min": 0, "max": 1, "step": 0.5}, {"distribution"}),
         ("{distribution: beta, a: 1, b: 3}", {"min": 0.0, "max": 1.0}, {"distribution"}),
         ("{distribution: normal, mu: 1, sigma: 2}", {"min": -3.0, "max": 5.0}, {"distribution"}),
     ],
@@ -116,11 +139,53 @@ def test_what_cannot_be_carried_over_is_refused_with_its_line(text, said, line):
     assert caught.value.line == line
 
 
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("parameters: {p: {distribution: log_uniform, min: 0, max: 1000}}", "too large"),
+        ("parameters: {p: {distribution: log_normal, mu: 1000}}", "too large"),
+        ("parameters: {p: {distribution: q_uniform, min: 0, max: 9, q: abc}}", "a number for q"),
+        ("parameters: {p: {distribution: [1], min: 0, max: 9}}", "none that can"),
+        (f"parameters: {{p: {{min: 0, max: 1{'0' * 400}}}}}", "a number for max"),
+        ("parameters: {p: {values: 5}}", "a list of values"),
+        ("parameters: {p: {values: &v [1, *v]}}", "cannot be written down"),
+        ("parameters: &p {bs: {parameters: *p}}", "hold themselves"),
+        ("command: 5\nparameters: {p: {value: 1}}", "neither a list"),
+        (
+            "early_terminate: {type: hyperband, max_iter: 9, s: x}\nparameters: {p: {value: 1}}",
+            "s of hyperband",
+        ),
+        ("early_terminate: {type: hyperband, max_iter: 9, eta: 0}\nparameters: {p: {value: 1}}", "eta of"),
+        ("command: ['x=${program}']\nparameters: {p: {value: 1}}", "no macro"),
+    ],
+)
+def test_a_file_with_a_wrong_value_is_refused_in_words(wrong, said):
+    with pytest.raises(SpecError, match=said):
+        migrated(f"program: train.py\nmethod: random\nrun_cap: 2\n{wrong}\n")
+
+
+def test_a_stricter_rule_and_values_that_come_twice_are_remarked_on():
+    made = migrated(
+        FILE.replace("[2, 4]", "[2, 2, 4]")
+        + "early_terminate: {type: hyperband, max_iter: 9, s: 999, strict: true}\n"
+    )
+
+    assert [each.kind for each in made.warnings] == ["early-terminate"]
+    assert "twice" in {each.kind for each in made.notes}
+    assert made.sweep["stop"]["min_steps"] == 1
+
+
+def test_a_value_with_a_line_break_stays_in_its_line():
+    made = migrated('program: train.py\nmethod: grid\nparameters: {p: {values: ["a\\nb", "é \\n"]}}\n')
+
+    assert yaml.safe_load(made.sweep_text)["space"] == {"env_variables.HP_P": ["a\nb", "é \n"]}
+
+
 def test_what_is_lost_is_listed_by_line():
     made = migrated(
         FILE.replace("run_cap: 40\n", "").replace("goal: minimize", "goal: minimize, target: 0.1")
         + "early_terminate: {type: hyperband, min_iter: 3, eta: 2}\nimports: [x]\n",
-        "print(1)",
+        "import argparse",
     )
 
     assert [(each.line, each.kind) for each in made.warnings] == [
@@ -156,12 +221,30 @@ def test_flags_come_as_wandb_gives_them(tmp_path):
     assert run(migrated(no_hyphens), tmp_path) == ["a-b=0.5", "c=x y", "d=True", "last"]
     assert run(migrated(no_booleans), tmp_path) == ["--a-b=0.5", "--c=x y", "--d"]
     assert run(migrated(no_booleans.replace("true", "false")), tmp_path) == ["--a-b=0.5", "--c=x y"]
+    mixed = no_booleans.replace("value: true", "values: [auto, true]")
+    assert run(migrated(mixed), tmp_path) == ["--a-b=0.5", "--c=x y", "--d=auto"]
+    assert run(migrated(mixed.replace("[auto, true]", "[true, auto]")), tmp_path)[-1] == "--d"
+
+
+def test_variables_within_a_word_are_put_in_when_it_runs(tmp_path):
+    made = migrated(
+        FILE + 'command: [python, "${program}", "--at=${envvar:AT}/${envvar:AT} $x", "${args}"]\n'
+    )
+
+    made.train["env_variables"]["AT"] = "a b"
+    assert run(made, tmp_path)[0] == "--at=a b/a b $x"
 
 
 @pytest.mark.parametrize(
     ("text", "program"),
     [
         (FILE, "import wandb, mlflow; wandb.config.lr"),
+        (
+            FILE.replace("program: train.py", "command: [python, train.py, '${args}']"),
+            "import wandb, mlflow",
+        ),
+        (FILE, "import wandb, mlflow\nwith wandb.init() as run:\n    run.config.lr"),
+        (FILE, "import wandb, mlflow\nwandb.init().config.lr  # no fire, no argparse\n# import click"),
         (FILE + 'command: ["python", "${program}"]\n', "import argparse, mlflow"),
         (FILE + 'command: ["python", "${program}", "${args_json_file}"]\n', "import argparse, mlflow"),
         (FILE + "  optimizer: {parameters: {name: {values: [sgd, true]}}}\n", "import argparse, mlflow"),
@@ -175,6 +258,20 @@ def test_a_program_without_flags_reads_parameters_and_is_told_so(text, program):
     assert "$HP_" not in made.train["command"]
     if "optimizer" in text:
         assert made.sweep["space"]["parameters.optimizer.name"] == ["sgd", True]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import mlflow\nimport os, argparse as a",
+        "import mlflow\nfrom absl import app",
+        "import mlflow, sys\nprint(sys.argv)",
+        "import mlflow\nfrom transformers import HfArgumentParser",
+        None,
+    ],
+)
+def test_a_program_that_may_parse_arguments_gets_flags(program):
+    assert "--lr=" in migrated(FILE, program).train["command"]
 
 
 @pytest.mark.parametrize("text", ["a: 1", "[1]", "name: x\nspace: {}", "#!/bin/bash\necho", "a: [", "\0"])

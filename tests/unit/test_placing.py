@@ -7,7 +7,7 @@ import pytest
 from airflows.backends.base import Observation, Phase
 from airflows.ledger.records import Wish
 from airflows.planner import CANCELLED, Limits, Rules, Sighting, Tally, View, plan
-from airflows.planning import PlaceRule
+from airflows.planning import PlaceRule, Refusals
 from airflows.retry import RetryPolicy
 from airflows.trial import EventKind, Handle, Reason, State, Trial
 
@@ -152,6 +152,39 @@ def test_what_was_moved_has_its_room_before_anything_else_is_moved_there():
     assert (made.places, moves(made)) == ({2: "databricks"}, [])
 
 
+def test_what_was_passed_on_takes_its_room_before_that_is_kept_for_what_is_still_leaving():
+    rules = replace(
+        RULES, places=(PlaceRule("slurm", 1), PlaceRule("databricks", 1)), limits=Limits(concurrent=2)
+    )
+    leaving = at(0, "slurm", State.STOPPING, reason=Reason.MOVED)
+    left = pending(1, backend="slurm", reason=Reason.MOVED, attempt=1)
+
+    assert plan(view([left], [leaving], rules=rules)).places == {1: "databricks"}
+
+
+def test_nothing_takes_the_turn_of_what_has_left_the_queue():
+    gone = Observation(Phase.ENDED, word=CANCELLED, ended_at=NOW)
+    rules = replace(RULES, limits=Limits(concurrent=1))
+    leaving = at(0, "slurm", State.STOPPING, reason=Reason.MOVED)
+
+    made = plan(view([pending(1)], [leaving], seen={0: gone}, rules=rules))
+
+    assert ([event.kind for _, event in made.events], made.places) == ([EventKind.GONE], {})
+
+
+def test_nothing_is_taken_out_of_a_queue_for_a_place_that_refuses_but_ever_more_seldom():
+    def moved(first_at, last_at, waits=2):
+        old = [at(n, "slurm", waited_s=9e5) for n in range(waits)]
+        refused = {"kubernetes": Refusals(0.0, NOW), "databricks": Refusals(first_at, last_at)}
+        return moves(plan(view(in_flight=old, refused=refused)))
+
+    assert moved(NOW - 600, NOW - 599) == []
+    # One is enough to see.
+    assert moved(NOW - 600, NOW - 600) == [0]
+    assert moved(NOW - 4000, NOW - 1900) == []
+    assert moved(NOW - 4000, NOW - 2000) == [0]
+
+
 def test_a_silent_place_is_waited_for_and_passed_over_in_the_end():
     fresh = [pending(0)]
 
@@ -199,3 +232,25 @@ def test_what_ended_well_meanwhile_is_done():
     leaving = at(0, "slurm", State.STOPPING, reason=Reason.MOVED)
 
     assert event_of(leaving, Observation(Phase.ENDED, 0)).kind is EventKind.SUCCEEDED
+
+
+@pytest.mark.parametrize(("place", "again"), [("local", [0]), ("databricks", []), ("gone", [])])
+def test_what_cannot_be_found_is_sent_again_once_its_own_place_would_know_it(place, again):
+    places = (PlaceRule("local", 1), PlaceRule("databricks", 1, settle_s=60.0))
+    lost = pending(0, state=State.SUBMITTING, backend=place, claimed_at=NOW - 30)
+    rules = replace(RULES, places=places, settle_s=60.0)
+
+    made = plan(view(in_flight=[lost], rules=rules, sightings={0: Sighting(absent=True)}))
+
+    assert [trial.number for trial in made.resubmits] == again
+
+
+@pytest.mark.parametrize(("since", "kind"), [(599, EventKind.RECLAIMED), (600, EventKind.UNSENT)])
+def test_what_a_place_lets_through_in_no_way_is_offered_to_the_next(since, kind):
+    lost = pending(0, state=State.SUBMITTING, backend="slurm", claimed_at=NOW - 1)
+    sighting = Sighting(absent=True, doubted_since=NOW - since)
+
+    ((_, event),) = plan(view(in_flight=[lost], sightings={0: sighting})).events
+
+    assert event.kind is kind
+    assert (event.reason is Reason.NO_ROOM) is (kind is EventKind.UNSENT)

@@ -1,5 +1,7 @@
 """Placement on a backend that queues by itself: given whole, throttled there, taken back when nothing new starts."""
 
+import pytest
+
 from airflows.backends.base import Observation, Phase
 from airflows.ledger.records import Wish
 from airflows.planner import Limits, Rules, Sighting, Tally, View, plan
@@ -120,3 +122,20 @@ def test_a_retry_that_nothing_else_would_join_does_not_wait():
 
 def test_where_nothing_is_in_flight_an_incomplete_pack_does_not_wait_for_more():
     assert len(plan(view((), many(3), queue=0, pack=4, exhausted=False)).claims) == 3
+
+
+@pytest.mark.parametrize(("running", "together"), [(6, 0), (5, 3), (0, 3)])
+def test_retries_wait_until_they_may_run_in_one_pack(running, together):
+    made = plan(view(many(running, State.RUNNING), many(3, start=100), pack=4))
+
+    assert len(made.claims) == together
+    # An array that may run fewer at once has elements of fewer.
+    assert made.throttle >= 4
+
+
+def test_what_is_submitted_again_is_packed_as_the_first_time():
+    lost = many(3, State.SUBMITTING)
+    in_flight = [*lost, *many(7, State.RUNNING, start=10)]
+    made = plan(view(in_flight, pack=4, sightings={one.number: Sighting(absent=True) for one in lost}))
+
+    assert (len(made.resubmits), made.throttle) == (3, 4)

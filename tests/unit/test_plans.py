@@ -83,9 +83,28 @@ SAME = {
     "overrides of the base": ({"base": base(command="x")}, {"overrides": {"command": "x"}}),
     "an override of nothing": ({}, {"overrides": {"parameters.lr": 0.01}}),
     "more trials than points": ({"search": {"trials": 9}}, {"search": {"trials": 10}}),
+}
+# Each differs in what is not shown, or only looks like a secret.
+OTHERS = {
     "a password in an address": (
         {"tracking": {"uri": "http://me:one@host"}},
         {"tracking": {"uri": "http://me:two@host"}},
+    ),
+    "a key that is none": (
+        {"space": {"parameters.opt": ["s3://data/x?tokenizer=a&max_tokens=1"]}},
+        {"space": {"parameters.opt": ["s3://data/x?tokenizer=b&max_tokens=2"]}},
+    ),
+    "a token of a point": (
+        {"space": {"parameters.opt": ["s3://data/x?token=a"]}},
+        {"space": {"parameters.opt": ["s3://data/x?token=b"]}},
+    ),
+    "a token in a variable": (
+        {"base": base(env_variables={"API_TOKEN": "one"})},
+        {"base": base(env_variables={"API_TOKEN": "two"})},
+    ),
+    "a swept variable": (
+        {"space": {"env_variables.API_TOKEN": ["one", "three"]}},
+        {"space": {"env_variables.API_TOKEN": ["two", "three"]}},
     ),
 }
 
@@ -137,6 +156,29 @@ def test_whatever_the_parameters_a_plan_comes_back_from_its_file(parameters: dic
     again = Plan.from_document(json.loads(json.dumps(made.to_document(), allow_nan=False)), file="plan.json")
 
     assert (again.hash, plan_differences(made, again)) == (made.hash, [])
+
+
+@pytest.mark.parametrize(("one", "other"), OTHERS.values(), ids=list(OTHERS))
+def test_what_is_hidden_decides_too(one: dict[str, Any], other: dict[str, Any]) -> None:
+    assert plan(**other).hash != plan(**one).hash
+
+
+def test_the_mlflow_of_the_environment_decides() -> None:
+    loaded = sweep_from_mapping(TREE, directory=Path())
+    one, other = (Plan.of(loaded, code="", mlflow=f"http://me:{word}@host") for word in ("one", "two"))
+
+    assert one.hash != other.hash
+    assert "two@" not in json.dumps(other.to_document())
+
+
+def test_a_token_of_a_variable_is_in_no_plan() -> None:
+    variables = {"API_TOKEN": "hunter2", "MODE": "fast"}
+    made = plan(base=base(env_variables=variables), space={"env_variables.API_KEY": ["hunter2", "hunter3"]})
+    text = json.dumps(made.to_document())
+
+    assert "hunter" not in text
+    assert "fast" in text
+    assert Plan.from_document(json.loads(text), file="plan.json").hash == made.hash
 
 
 def test_no_password_is_in_a_plan() -> None:

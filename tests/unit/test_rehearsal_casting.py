@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from airflows.errors import SpecError
 from airflows.rehearsal.casting import MARK, cast_of
 from airflows.rehearsal.script import Script
 from airflows.rehearsal.sweep import rehearsal_name, rehearsal_of
@@ -38,7 +39,7 @@ def test_a_plain_grid_has_its_first_point_the_same_again_and_one_trial_for_each_
         first | {"parameters.lr": 0.9},
         first | {"parameters.wd": 0.5},
     ]
-    assert cast.control == 1
+    assert cast.controls == {0: 1}
     assert changes(cast) == {"parameters.lr": (0.1, 0.9), "parameters.wd": (0.0, 0.5)}
     assert cast.branches == [""]
 
@@ -84,7 +85,40 @@ def test_rows_with_other_keys_are_branches_and_differing_values_are_swept_keys()
     cast = cast_of(sweep(include=include))
 
     assert cast.branches == ["with parameters.lr", "with parameters.wd, parameters.opt"]
-    assert changes(cast) == {"parameters.lr": (0.1, 0.3)}
+    # What only one row has is compared with the base's value.
+    assert changes(cast) == {
+        "parameters.lr": (0.1, 0.3),
+        "parameters.wd": (0.1, 0.0),
+        "parameters.opt": ("adam", "sgd"),
+    }
+
+
+def test_a_key_that_one_row_adds_and_one_that_a_row_changes_are_tried():
+    added = cast_of(sweep(include=[{"parameters.lr": 0.1}, {"parameters.lr": 0.1, "parameters.new": 64}]))
+    changed = cast_of(sweep(space={"parameters.lr": [0.1]}, include=[{"parameters.lr": 0.5}]))
+
+    assert changes(added) == {"parameters.new": (64, None)}
+    assert changes(changed) == {"parameters.lr": (0.1, 0.5)}
+
+
+def test_a_change_that_leaves_the_dependent_keys_as_they_are_is_preferred():
+    space = {
+        "parameters.opt": ["adam", "lion", "sgd"],
+        "parameters.momentum": {"values": [0.8, 0.9], "when": {"parameters.opt": "sgd"}},
+    }
+
+    assert changes(cast_of(sweep(space=space)))["parameters.opt"] == ("adam", "lion")
+
+
+def test_keys_may_be_named_by_their_last_part_or_by_one_of_a_pair_and_others_are_an_error():
+    coupled = {"parameters.model, parameters.wd": [["s", 0.1], ["l", 0.2]], "parameters.lr": [0.1, 0.2]}
+
+    cast = cast_of(sweep(space=coupled))
+
+    assert cast.key_named("lr") == "parameters.lr"
+    assert cast.key_named("parameters.wd") == cast.key_named("wd") == "parameters.model, parameters.wd"
+    with pytest.raises(SpecError, match="no key that is swept"):
+        cast.key_named("parameters.opt")
 
 
 def test_more_branches_and_keys_than_are_rehearsed_are_told():
@@ -99,6 +133,7 @@ def test_more_branches_and_keys_than_are_rehearsed_are_told():
 
     assert (len(cast.branches), cast.branches_left) == (2, 10)
     assert set(changes(cast)) == {"parameters.opt"}
+    assert cast.out_of_sight == set()
     assert cast.keys_left["parameters.wd"] == "no branch that is rehearsed has it"
     assert "one too many" in cast.keys_left["parameters.lr"]
 
@@ -124,7 +159,7 @@ def test_what_only_the_backend_sees_is_not_tried_unless_it_comes_with_a_paramete
     cast = cast_of(sweep(space=space))
     together = cast_of(sweep(space=coupled))
 
-    assert set(cast.keys_left) == {"compute.num_accelerators", "timeout_minutes"}
+    assert set(cast.keys_left) == cast.out_of_sight == {"compute.num_accelerators", "timeout_minutes"}
     assert all("timeout_minutes" not in row for row in cast.rows)
     assert changes(together) == {"parameters.model, compute.num_accelerators": (["s", 8], ["l", 16])}
 

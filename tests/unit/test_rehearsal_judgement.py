@@ -201,6 +201,14 @@ class TestMetrics:
 
         assert rows(seen)["metric loss"].mark is Mark.FAIL
 
+    def test_what_a_constraint_looks_at_must_be_logged_with_or_without_steps(self):
+        bounded = replace(LOSS, bounded=["latency_ms"], needs_steps=True)
+        seen = trial(range(5), range(5, 9))
+        there = replace(seen, curves={**seen.curves, "latency_ms": curve([0, 0])})
+
+        assert rows(seen, bounded)["metric latency_ms"].mark is Mark.FAIL
+        assert rows(there, bounded)["metric latency_ms"].mark is Mark.WARN
+
     def test_missing_steps_are_a_warning_and_a_failure_for_a_stopping_rule(self):
         seen = trial([0, 0, 0])
 
@@ -222,7 +230,7 @@ class TestMetrics:
 class TestKeys:
     """The rows about swept keys."""
 
-    cast = Cast([{}] * 3, [""], control=1, probes=[Probe("parameters.lr", 2, 0, 0.1, 0.2)])
+    cast = Cast([{}] * 3, [""], controls={0: 1}, probes=[Probe("parameters.lr", 2, 0, 0.1, 0.2)])
 
     def rows_for(self, probe, control=None, first=None, **wanted):
         base = {"loss": curve(range(3))} if first is None else first
@@ -259,6 +267,86 @@ class TestKeys:
         row = self.rows_for(noisy(0.3), noisy(0.2), noisy(0.1))["key parameters.lr"]
 
         assert (row.mark, "cannot be told" in row.words) == (Mark.WARN, True)
+
+    def test_steps_that_the_repetition_never_reached_prove_nothing(self):
+        def seen(count, last):
+            return {"loss": curve(range(count), value=lambda s: last if s == 4 else 1.0), "s": curve([0])}
+
+        row = self.rows_for(seen(5, 3.0), control=seen(3, 1.0), first=seen(5, 2.0))["key parameters.lr"]
+
+        assert (row.mark, "loss has not changed (3 steps" in row.words) == (Mark.FAIL, True)
+
+    def test_a_probe_is_judged_by_the_repetition_of_its_own_branch(self):
+        cast = Cast(
+            [{}] * 5, ["a", "b"], controls={0: 2, 1: 3}, probes=[Probe("parameters.lr", 4, 1, 0.1, 0.2)]
+        )
+        values = {0: 1.0, 1: 2.0, 2: 1.0, 3: 3.0, 4: 4.0}
+        trials = {
+            n: TrialSeen(n, attempts=(KILLED,), curves={"loss": curve(range(3), value=lambda _, v=v: v)})
+            for n, v in values.items()
+        }
+
+        row = rows(trials, LOSS, cast)["key parameters.lr"]
+
+        assert (row.mark, "cannot be told" in row.words) == (Mark.WARN, True)
+
+    def test_an_effect_that_comes_with_other_keys_is_a_warning(self):
+        cast = replace(
+            self.cast,
+            rows=[
+                {"parameters.lr": 0.1, "parameters.m": 1},
+                {},
+                {"parameters.lr": 0.2},
+            ],
+        )
+        base = {"loss": curve(range(3))}
+        changed = {"loss": curve(range(3), value=lambda s: s + 5.0)}
+        trials = {n: TrialSeen(n, attempts=(KILLED,), curves=changed if n == 2 else base) for n in range(3)}
+
+        row = rows(trials, LOSS, cast)["key parameters.lr"]
+
+        assert (row.mark, "changed together with parameters.m" in row.words) == (Mark.WARN, True)
+
+    @pytest.mark.parametrize(
+        ("control", "words"),
+        [
+            (TrialSeen(1, State.FAILED, "port 29500 is in use", (KILLED,)), "port 29500"),
+            (TrialSeen(1, State.CANCELLED, "", (KILLED,)), "cancelled"),
+            (TrialSeen(1, attempts=(KILLED,)), "logged nothing"),
+            (None, "never started"),
+        ],
+    )
+    def test_a_repetition_that_does_not_go_well_is_a_failure(self, control, words):
+        seen = {n: TrialSeen(n, attempts=(KILLED,), curves={"loss": curve(range(3))}) for n in (0, 2)}
+
+        row = rows(seen | ({} if control is None else {1: control}), LOSS, self.cast)["runs again"]
+
+        assert (row.mark, words in row.words) == (Mark.FAIL, True)
+
+    @pytest.mark.parametrize("state", [State.FAILED, State.STOPPED])
+    def test_a_trial_that_fails_or_logs_nothing_is_not_excused(self, state):
+        row = self.rows_for(TrialSeen(2, state, "", (KILLED,)), excused=["parameters.lr"])
+
+        assert row["key parameters.lr"].mark is Mark.FAIL
+
+    def test_a_key_that_the_program_would_see_and_that_is_not_tried_is_a_warning(self):
+        cast = Cast(
+            [{}],
+            [""],
+            keys_left={"parameters.lr": "no time", "compute.num_accelerators": "the backend's"},
+            out_of_sight={"compute.num_accelerators"},
+        )
+
+        found = rows(trial(range(5)), LOSS, cast)
+
+        marks = found["key parameters.lr"].mark, found["key compute.num_accelerators"].mark
+        assert marks == (Mark.WARN, Mark.INFO)
+
+    def test_an_unread_file_is_no_failure_where_what_it_holds_is_not_swept(self):
+        cast = Cast([{}] * 3, [""], controls={0: 1}, probes=[Probe("env_variables.X", 2, 0, "1", "2")])
+        seen = {n: TrialSeen(n, attempts=(KILLED,), checkpoint="a.ckpt", was_read=False) for n in range(3)}
+
+        assert rows(seen, Wanted(logs=False), cast)["parameters file"].mark is Mark.WARN
 
     def test_trials_without_a_step_in_common_tell_nothing(self):
         assert self.rows_for({"loss": curve([7])})["key parameters.lr"].mark is Mark.WARN
@@ -297,6 +385,10 @@ def test_a_branch_that_never_started_is_no_go():
         ("opt: b", Mark.FAIL),
     ]
     assert not is_go(made)
+
+
+def test_a_branch_that_shows_neither_value_nor_checkpoint_is_no_go():
+    assert rows(TrialSeen(0, attempts=(KILLED,)), Wanted())["runs"].mark is Mark.FAIL
 
 
 def test_a_branch_that_the_backend_refused_says_why():

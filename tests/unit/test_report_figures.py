@@ -141,7 +141,7 @@ def test_history_draws_points_by_trial_and_the_line_of_the_best_up_to_the_last_o
     )
     assert trace(figure, "best so far")["x"] == [0, 2, 3]
     assert trace(figure, "best so far")["y"] == [3.0, 1.0, 1.0]
-    assert "went from 3 to 1, reached at trial 2 of 4" in figure.summary
+    assert "went from 3 to 1, reached at trial 2. 4 points are ranked." in figure.summary
 
 
 def test_a_point_that_breaks_a_constraint_is_drawn_apart_and_is_never_the_best_so_far():
@@ -384,7 +384,9 @@ def test_attempts_that_overlap_in_a_place_are_in_different_rows():
 def test_an_attempt_that_still_runs_lasts_until_now():
     facts = made_up(1, failing=0.0)
     running = replace(facts.attempts[-1], ended_at=None, state="running")
-    figure = effort.timeline(replace(facts, attempts=[running], made_at=running.started_at + 90))
+    figure = effort.timeline(
+        replace(facts, attempts=[running], ended_at=None, made_at=running.started_at + 90)
+    )
     assert trace(figure, "running")["x"] == [90_000]
 
 
@@ -415,3 +417,30 @@ def test_the_rule_by_which_values_count_is_told():
     for rule, words in {"last": "loss:", "best": "by its best value", "at_step 5": "at step 5"}.items():
         assert words in headline(replace(facts, goals=[Goal("loss", "minimize", rule)]))
     assert Take.of({"mean_of_last": 5}).rule == "mean_of_last 5"
+
+
+def test_attempts_at_a_time_are_those_that_overlap_and_an_unended_one_lasts_as_long_as_the_sweep():
+    facts = made_up(8, failing=0.0)
+    one_by_one = [
+        replace(each, host=f"n{at}", started_at=1000.0 + 10 * at, ended_at=1010.0 + 10 * at)
+        for at, each in enumerate(facts.attempts)
+    ]
+    assert "1 at a time at most" in effort.timeline(replace(facts, attempts=one_by_one)).summary
+    lost = replace(one_by_one[0], ended_at=None, state="lost")
+    figure = effort.timeline(replace(facts, attempts=[lost], ended_at=1100.0, made_at=9e6))
+    assert figure.data[0]["x"] == [100_000]
+
+
+def test_a_swept_null_is_a_value():
+    parameter = Parameter("p", ("p",))
+    assert parameter.value({"p": None}) == "null"
+    assert parameter.value({}) is None
+    assert Positions.of(parameter, [{"p": None}, {"p": 0.1}]).categories == ["0.1", "null"]
+
+
+def test_near_values_of_parameters_and_near_steps_stay_apart():
+    facts = told_of((3.0, {"lr": 1234567}), (1.0, {"lr": 1234568}))
+    assert sorted(space.slices(facts).data[0]["x"]) == [1234567, 1234568]
+    steps = [(1234567.0, 1.0), (1234568.0, 2.0)]
+    drawn = curves.curves(replace(facts, curves=Curves([Curve(0, steps)])))
+    assert drawn.data[0]["x"] == [1234567.0, 1234568.0]

@@ -7,9 +7,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from airflows.engine.reporting import public_source
-from airflows.report.description import MOST_CHARS, description
-from airflows.report.facts import Curve, Curves, Parameter
+from airflows.report.description import MOST_BYTES, description
+from airflows.report.facts import Curve, Curves, Goal, Parameter
+from airflows.report.hiding import public_overrides, public_source, public_text
 from airflows.report.page import page
 from airflows.report.ranked import columns, rows
 from airflows.testing.facts import made_up
@@ -159,12 +159,81 @@ def test_passwords_in_addresses_are_nowhere():
 
 
 def test_variables_that_are_secrets_by_their_names_are_not_in_the_source():
-    base = {"command": "true", "env_variables": {"HF_TOKEN": "hf_abc", "LEVEL": "info"}}
     source = 'name: s\nbase:\n  command: "true"\n  env_variables:\n    HF_TOKEN: hf_abc\n    LEVEL: info\n'
-    shown = public_source(source, base)
+    shown = public_source(source)
     assert "hf_abc" not in shown
     assert "LEVEL: info" in shown
-    assert public_source("name: s\n", {}) == "name: s\n"
+    assert public_source("name: s\n") == "name: s\n"
+
+
+def test_secrets_are_hidden_wherever_a_sweep_file_has_them():
+    source = (
+        "name: s\nbase:\n  command: train --api-key=abc123 --lr=0.1\n  secrets: {HF_TOKEN: nlp/hf-token}\n"
+        "space:\n  env_variables.HF_TOKEN: [hf_one, hf_two]\n  parameters.max_tokens: [128, 256]\n"
+        "include:\n- parameters.api_key: sk_three\n  parameters.optimizer: adam\n"
+        "tracking:\n  uri: postgresql://me:hunter2@db/x\n"
+    )
+    shown = public_source(source)
+    for secret in ("abc123", "hf_one", "hf_two", "sk_three", "hunter2"):
+        assert secret not in shown
+    for kept in ("--lr=0.1", "128", "adam", "nlp/hf-token"):
+        assert kept in shown
+
+
+def test_overrides_called_like_secrets_are_hidden_and_sizes_are_not():
+    given = {"parameters.api_key": "sk", "env_variables.DB_PASSWORD": 12345, "parameters.max_tokens": 512}
+    hidden = {"parameters.api_key": "***", "env_variables.DB_PASSWORD": "***", "parameters.max_tokens": 512}
+    assert public_overrides(given) == hidden
+    assert public_text("run --auth-token 'a b' --steps 5 KEY=$API_KEY") == (
+        "run --auth-token *** --steps 5 KEY=$API_KEY"
+    )
+
+
+def test_under_another_metric_no_value_of_the_sweep_s_own_is_told_nor_its_winner_offered():
+    own = replace(made_up(60), ranking=made_up(60).ranking)
+    unranked = {one.number for one in own.ranking.unranked}
+    trials = [
+        (replace(trial, value=987654.25) if trial.number in unranked else trial, overrides)
+        for trial, overrides in own.trials
+    ]
+    own = replace(own, trials=trials)
+    assert unranked
+    assert "airflows best" in written(own)
+    assert "987654.25" in written(own)
+    other = replace(own, is_own=False, goals=[Goal("accuracy", "maximize")])
+    assert "airflows best" not in written(other)
+    assert "987654.25" not in written(other)
+
+
+def test_integers_that_the_page_s_script_does_not_have_are_text():
+    facts = made_up(3)
+    trials = [(trial, {**overrides, "parameters.width": 2**63}) for trial, overrides in facts.trials]
+    facts = replace(facts, trials=trials, ranking=None)
+    at = [column.name for column in columns(facts)].index("width")
+    assert [row[at] for row in rows(facts)] == [str(2**63)] * 3
+
+
+def test_the_description_tells_the_winner_however_much_it_overrides():
+    facts = made_up(20)
+    many = {f"parameters.プロンプト{at}": "日本語の長いプロンプトです。" * 3 for at in range(90)}
+    groups = [replace(group, overrides=many) for group in facts.ranking.ranked]
+    winner = replace(facts.ranking.winner, group=groups[0])
+    ranking = replace(facts.ranking, ranked=tuple(groups), winner=winner)
+    text = description(replace(facts, ranking=ranking), has_report=True)
+    assert text.startswith(f"**Trial {winner.number} has the lowest")
+    assert re.search(r"and \d\d more", text)
+    assert "report.html" in text
+    assert len(text.encode()) <= MOST_BYTES
+
+
+def test_secrets_are_hidden_before_a_text_is_cut():
+    facts = made_up(60)
+    address = "postgresql://bob:hunter2secret@db.example.com/x"
+    for length in range(560, 600):
+        attempt = replace(facts.causes[0].example, message="E" * length + f" {address}")
+        assert "hunter2" not in written(replace(facts, causes=[replace(facts.causes[0], example=attempt)]))
+    source = "#" * 199_980 + f"\nu: {address}"
+    assert "hunter2" not in written(replace(facts, source=source))
 
 
 # The table
@@ -290,8 +359,8 @@ def test_the_description_has_winner_table_causes_and_where_to_look():
 def test_the_description_is_never_longer_than_mlflow_takes_and_no_markup_of_people():
     for facts in (*SIZES.values(), made_up(2000)):
         text = description(facts, has_report=True)
-        assert len(text) <= MOST_CHARS
+        assert len(text.encode()) <= MOST_BYTES
         assert "airflows results" in text
         assert not re.search(r"(?<!\\)<", text)
     long = replace(evil(), words=[EVIL * 200] * 30, message="x" * 10_000)
-    assert len(description(long, has_report=True)) <= MOST_CHARS
+    assert len(description(long, has_report=True).encode()) <= MOST_BYTES

@@ -155,3 +155,12 @@ def test_the_winner_of_several_objectives_is_a_front_and_a_train_yaml_of_its_kne
         {"metric": "ms", "value": 2.0},
     ]
     assert (written["knee"], written["train"]["parameters"]) == ("s-123456/1", {"lr": 1})
+
+
+def test_winner_yaml_has_no_secrets_and_says_so():
+    document = {"trial": "s-1/0", "overrides": {"parameters.api_key": "sk_one"}, "value": 1.0}
+    base = {"command": "true", "env_variables": {"HF_TOKEN": "hf_two", "URI": "postgresql://me:hunter2@db/x"}}
+    written = winner_yaml(Results(), document, base)
+    assert written.startswith("# Secrets are not in this file.")
+    for secret in ("sk_one", "hf_two", "hunter2"):
+        assert secret not in written

@@ -218,3 +218,15 @@ def test_any_story_leaves_the_roster_as_the_trials_are(seed, count, length):
     assert roster.tally.started == len(started)
     assert roster.tally.retrying == sum(t.attempt > 0 for t in waiting)
     assert roster.tally.signatures == signatures
+
+
+def test_failures_of_points_that_an_edit_left_out_count_against_nothing():
+    roster = Roster({State.FAILED: 2}, Tally(), orphaned={0, 7}, failed_orphans=1)
+    roster.add([trial(0), trial(1)], {0: {}, 1: {}})
+    assert roster.tally.failed == 1
+    for number in (0, 1):
+        queued = start(roster, roster.pending(frozenset({number}))[0])
+        move(roster, queued, EventKind.FAILED, Reason.ERROR, changes={"signature": "boom"})
+
+    assert roster.tally.failed == 2
+    assert roster.tally.signatures == {"boom": 1}

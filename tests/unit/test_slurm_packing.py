@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from airflows.backends.base import Phase
+from airflows.backends.measuring import MemoryUse
 from airflows.backends.slurm.batches import Batches, Element, batch_name
 from airflows.backends.slurm.cancelling import Canceller
 from airflows.backends.slurm.commands import Answer
 from airflows.backends.slurm.finding import Finder
 from airflows.backends.slurm.listing import remote_runs
+from airflows.backends.slurm.memory import memory_of
 from airflows.backends.slurm.parsing import TaskId
 from airflows.backends.slurm.script import Paths, Shape, script
 from airflows.backends.slurm.settings import SlurmSettings
@@ -278,6 +280,47 @@ def test_only_a_whole_pack_is_withdrawn(site):
     assert site.queue.cancelled() == [("--state=PENDING", "7_[1]")]
 
 
+def test_a_pack_is_withdrawn_with_all_that_is_left_of_it(site):
+    site.queue.lists("PENDING", "PENDING")
+    site.cancel(3)
+
+    site.canceller.withdraw([site.handles[4]])
+
+    assert site.queue.cancelled() == [("--state=PENDING", "7_[1]")]
+
+
+def test_a_pack_is_left_alone_while_nobody_can_see_what_else_is_in_it(site):
+    packs = site.batches.directory(BATCH) / "packs"
+    text = packs.read_text()
+    packs.unlink()
+    site.canceller.withdraw([site.handles[3]])
+    site.cancel(3, 4)
+    assert site.queue.cancelled() == []
+
+    packs.write_text(text)
+    site.cancel(3, 4)
+
+    assert site.queue.cancelled() == [("--state=PENDING", "7_[1]")]
+
+
+def test_those_of_a_waiting_pack_that_is_cancelled_have_run_nowhere(site):
+    site.queue.lists("PENDING", "PENDING")
+    site.cancel(0, 1, 2)
+    site.queue.lists("CANCELLED", "PENDING")
+
+    seen = site.look()
+
+    assert [(one.phase, one.started_at, one.host) for one in seen[:3]] == [(Phase.ENDED, None, "")] * 3
+    assert not site.watcher.has_started(BATCH)
+
+
+def test_nothing_is_said_of_the_memory_of_one_in_a_pack(site):
+    site.queue.sacct = ["7_0|", "7_0.batch|1024K", "8_0|2M"]
+    alone = Handle("8_0@d-0a1b2c-b76543210")
+
+    assert memory_of(site.queue, [*site.handles, alone]) == {alone: MemoryUse(2 * 2**20)}
+
+
 # On the node
 
 
@@ -442,6 +485,18 @@ def test_what_one_left_behind_ends_with_it(node):
     )
 
     assert made.run() == 0
+
+
+def test_what_runs_without_its_shell_is_ended_and_its_end_told(node):
+    made = node(
+        "echo $$ >pid; kill -KILL $PPID; while :; do sleep 0.05; done",
+        "until [ -e ../0/exit.json ]; do sleep 0.05; done; pid=$(cat ../0/pid)\n"
+        'while grep -qs "State:.[^Z]" /proc/$pid/status; do sleep 0.05; done',
+    )
+
+    assert made.run() == 1
+    assert [made.exit(number)["exit_code"] for number in (0, 1)] == [137, 0]
+    assert "was killed" in made.log(0)
 
 
 def test_the_command_has_no_descriptor_of_the_shell_that_runs_the_pack(node):

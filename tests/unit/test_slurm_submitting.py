@@ -152,7 +152,7 @@ def test_an_answer_that_was_lost_leaves_all_as_it_is_and_submits_nothing_more(tm
     site.answers = [answer]
     answers = site.hand_in(5)
 
-    assert kinds(answers) == ["SubmitAmbiguousError"] * 2 + ["SubmitUnsentError"] * 3
+    assert kinds(answers) == ["SubmitAmbiguousError"] * 2 + ["SubmitUnreachedError"] * 3
     assert len(site.chunks) == 1
     # Whoever looks for the job needs its array file.
     assert list(site.root.glob("batches/*/*/tasks"))

@@ -281,6 +281,7 @@ WRONG = {
     ),
     "draws without a space": ("include: [{}]\nsearch: {method: random, trials: 3}", 4, "search.method", "needs a space", ""),
     "list without rows": ("space: {parameters.lr: [1]}\nsearch: {method: list}", 4, "search.method", "there are none", ""),
+    "a parameter without what it is in": ("space: {lr: [1]}", 3, "space.lr", "'lr' is not a key of train.yaml", "Did you mean parameters.lr?"),
     "unknown override": ("include: [{}]\noverrides: {comand: x}", 4, "overrides.comand", "is not a key of train.yaml", "command?"),
     "override through a value": ("include: [{}]\noverrides: {parameters.lr.x: 1}", 4, "overrides.parameters.lr.x", "is the number 0.01", ""),
     "override without an equals sign": ("include: [{}]\noverrides: [parameters.lr]", 4, "overrides[0]", "has no `=`", ""),

@@ -117,6 +117,8 @@ class BurstBackend:
             except SpecError as exc:
                 exc.message = f"{place.name}: {exc.message}"
                 raise
+            except BackendUnavailableError as exc:
+                found = [str(exc)]
             notes += [f"{place.name}: {note}" for note in found]
         return notes
 

@@ -19,6 +19,7 @@ from airflows.errors import (
     SubmitAmbiguousError,
     SubmitError,
     SubmitRejectedError,
+    SubmitUnreachedError,
     SubmitUnsentError,
 )
 from airflows.snapshot import SIDECARS
@@ -130,7 +131,7 @@ class Submitter:
         except WorkspaceError as exc:
             return _refused(exc) or SubmitUnsentError(f"Databricks: {exc.message}")
         except BackendUnavailableError as exc:
-            return SubmitUnsentError(str(exc))
+            return SubmitUnreachedError(str(exc))
         return self._send(config, body)
 
     def _send(self, config: TrainConfig, body: payload.Body) -> Handle | SubmitError:
@@ -255,7 +256,9 @@ def _sidecars(job: Job) -> dict[str, bytes]:
 def _refused(exc: WorkspaceError) -> SubmitError | None:
     """Return what an error answer means for a job; None when nobody knows whether it was accepted."""
     said = f"Databricks: {exc.message}"
-    passes = exc.status in {401, 429} or exc.code in _FULL
-    if passes or (exc.status == 403 and any(word in exc.message.lower() for word in _CREDENTIALS)):  # noqa: PLR2004
+    is_unknown = exc.status == 403 and any(word in exc.message.lower() for word in _CREDENTIALS)  # noqa: PLR2004
+    if exc.status == 401 or is_unknown:  # noqa: PLR2004
+        return SubmitUnreachedError(said)
+    if exc.status == 429 or exc.code in _FULL:  # noqa: PLR2004
         return SubmitUnsentError(said)
     return SubmitRejectedError(said) if exc.is_refusal or exc.is_disabled else None

@@ -30,7 +30,7 @@ from airflows.backends.kubernetes.refusals import ApiError
 from airflows.backends.kubernetes.settings import KubernetesSettings
 from airflows.backends.kubernetes.submitting import Submitter
 from airflows.backends.kubernetes.watching import Watcher
-from airflows.errors import BackendUnavailableError, NotFoundError, SubmitError, SubmitUnsentError
+from airflows.errors import BackendUnavailableError, NotFoundError, SubmitError, SubmitUnreachedError
 from airflows.ids import Token
 from airflows.train import TrainConfig
 from airflows.trial import Handle
@@ -172,7 +172,7 @@ class KubernetesBackend:
         try:
             self._place.require(job.token for job in jobs)
         except BackendUnavailableError as exc:
-            return [SubmitUnsentError(str(exc), hint=exc.hint) for _ in jobs]
+            return [SubmitUnreachedError(str(exc), hint=exc.hint) for _ in jobs]
         answers = self._submitter.submit(jobs)
         self._watcher.hurry()
         return [one if isinstance(one, SubmitError) else self._place.handle(one) for one in answers]

@@ -27,6 +27,7 @@ from airflows.errors import (
     SubmitAmbiguousError,
     SubmitError,
     SubmitRejectedError,
+    SubmitUnreachedError,
     SubmitUnsentError,
 )
 from airflows.trial import Handle
@@ -78,7 +79,7 @@ class Submitter:
         except ApiError as exc:
             return self._refused(exc)
         except BackendUnavailableError as exc:
-            return SubmitUnsentError(str(exc))
+            return SubmitUnreachedError(str(exc))
         return self._make(job, body)
 
     def _make(self, job: Job, body: Object) -> Handle | SubmitError:
@@ -160,12 +161,13 @@ class Submitter:
         except ApiError as exc:
             if taken is not None and exc.is_missing:
                 message = f"Job {job.token} was there, and is gone now."
-                raise SubmitUnsentError(message) from None
+                raise SubmitAmbiguousError(message) from None
             raise
         metadata = found.get("metadata") or {}
         if metadata.get("deletionTimestamp"):
             message = f"the earlier Job {job.token} is still being deleted."
-            raise SubmitUnsentError(message)
+            # Its pods may run still: nothing may follow it elsewhere.
+            raise SubmitAmbiguousError(message)
         if (metadata.get("labels") or {}).get(SPEC) != body["metadata"]["labels"][SPEC]:
             message = (
                 f"namespace {self._api.namespace} has another Job called {job.token}, which runs something"

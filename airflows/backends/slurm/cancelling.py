@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from airflows.backends.slurm.queries import MANY_IDS
 from airflows.errors import BackendUnavailableError
 from airflows.trial import Handle
 
-_NOBODY = "-"
 _ASKED_TO_END = 143
 
 
@@ -50,11 +48,11 @@ class Canceller:
             BackendUnavailableError: Slurm did not answer, or the root cannot be written.
         """
         now = self.clock()
-        new = {handle for handle in handles if handle not in self._asked_at}
-        elements = {handle: Element.of(handle) for handle in handles}
+        elements = self._known(handles)
+        new = {handle for handle in elements if handle not in self._asked_at}
         self._stop(elements[handle] for handle in new if elements[handle].slot is not None)
         self._asked_at.update(dict.fromkeys(new, now))
-        overdue = {handle for handle in handles if now - self._asked_at[handle] > self.patience_s}
+        overdue = {handle for handle in elements if now - self._asked_at[handle] > self.patience_s}
         alone = {handle: element.task for handle, element in elements.items() if element.slot is None}
         asked = [task for handle, task in alone.items() if handle not in overdue]
         packs = {element.task: element for element in elements.values() if element.slot is not None}
@@ -66,15 +64,19 @@ class Canceller:
         self._scancel([task for task in [*alone.values(), *wholly] if task in late])
 
     def withdraw(self, handles: Sequence[Handle]) -> None:
-        """Take those that wait out of the queue; a pack stays there unless all of it is named.
+        """Take those that wait out of the queue; a pack stays there unless all that is left of it is named.
 
         Raises:
             BackendUnavailableError: Slurm did not answer.
         """
-        elements = [Element.of(handle) for handle in handles]
-        named = Counter(element.task for element in elements)
-        tasks = [e.task for e in elements if named[e.task] >= len(self.batches.row(e))]
-        self._take_out(tasks)
+        elements = self._known(handles).values()
+        named = set(elements)
+        self._take_out([e.task for e in elements if e.slot is None or self._is_to_end(e, named)])
+
+    def _known(self, handles: Iterable[Handle]) -> dict[Handle, Element]:
+        """Return what runs them, but not of those in packs of which nobody can see what else is in them."""
+        elements = {handle: Element.of(handle) for handle in handles}
+        return {h: e for h, e in elements.items() if e.slot is None or self.batches.row(e)}
 
     def _stop(self, elements: Iterable[Element]) -> None:
         for element in elements:
@@ -93,19 +95,20 @@ class Canceller:
         now = self.clock()
         try:
             with (self.claims / f"{entry.token}.0").open("x", encoding="utf-8") as file:
-                file.write(f"{task} {_NOBODY} {now}\n")
+                file.write(f"{task} {remains.NOBODY} {now}\n")
         except FileExistsError:
             claim = remains.read_claim(self.claims, entry.token)
-            if claim is None or claim.host != _NOBODY:
+            if claim is None or claim.host != remains.NOBODY:
                 return
         if not remains.read_exit(entry.launch_dir):
             ended = {"exit_code": _ASKED_TO_END, "word": "killed", "task": str(task), "ended": now}
             (entry.launch_dir / "exit.json").write_text(json.dumps(ended), encoding="utf-8")
 
-    def _is_to_end(self, element: Element) -> bool:
-        """Whether nothing in an element is to go on."""
+    def _is_to_end(self, element: Element, named: Collection[Element] = ()) -> bool:
+        """Whether nothing in an element is to go on but what is named."""
         return all(
-            (entry.launch_dir / CANCELLED).exists()
+            entry.element(element.task.array, element.batch) in named
+            or (entry.launch_dir / CANCELLED).exists()
             or remains.is_last_word(remains.read_exit(entry.launch_dir))
             for entry in self.batches.row(element)
         )

@@ -16,8 +16,12 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 def memory_of(commands: Commands, handles: Sequence[Handle]) -> Mapping[Handle, MemoryUse]:
-    """Return the largest step of each run; nothing of those that no accounts were kept of."""
-    tasks = {str(Element.of(handle).task): handle for handle in handles}
+    """Return the largest step of each run; nothing of those that no accounts were kept of.
+
+    Nor of one in a pack: what is measured is that of all of them.
+    """
+    elements = {handle: Element.of(handle) for handle in handles}
+    tasks = {str(element.task): handle for handle, element in elements.items() if element.slot is None}
     if not tasks:
         return {}
     try:

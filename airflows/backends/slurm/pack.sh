@@ -11,24 +11,31 @@
 # alone gets. An attempt that airflows cancels has a file `cancelled` in its launch directory.
 
 INVALID=64
-failed=0 pids=() members=() is_near=''
+failed=0 pids=() groups=() members=() is_near=''
 
 pack() {
-  local slot line
+  local slot group line
   mapfile -t -s "$SLURM_ARRAY_TASK_ID" -n 1 line <"$af_batch/packs"
   IFS=$'\t' read -r -a members <<<"${line[0]-}"
   ((${#members[@]})) || { echo "airflows: $af_batch cannot be read here: is it on a shared disk?" >&2 && exit "$INVALID"; }
   trap : TERM
   # Until a preamble listens a signal must not end it; whatever it misses is sent again.
   trap '' USR1 USR2
-  # A pipe that stays open: who ends says so, and reading it is how this shell waits without a process of its own.
+  # A pipe that stays open: who starts a command or ends says so, and reading it is how this shell waits without a
+  # process of its own.
   exec {af_ended}<> <(:)
   for ((slot = 0; slot < ${#members[@]} / 2; slot++)); do
     is_done "${members[slot * 2 + 1]}" || start_member "$slot" "${members[slot * 2]}" "${members[slot * 2 + 1]}"
   done
   trap 'is_near=1' USR1
   while ((${#pids[@]})); do
-    if read -r -t 1 -u "$af_ended" slot; then reap "$slot"; else look; fi
+    if ! read -r -t 1 -u "$af_ended" slot group; then
+      look
+    elif [[ $group ]]; then
+      groups[slot]=$group
+    else
+      reap "$slot"
+    fi
   done
   exit "$failed"
 }
@@ -52,9 +59,19 @@ start_member() {
 }
 
 reap() {
+  local code=0 launch=${members[$1 * 2 + 1]}
   [[ ${pids[$1]-} ]] || return
-  wait "${pids[$1]}" || failed=1
+  wait "${pids[$1]}" || code=$? failed=1
   unset "pids[$1]"
+  ((code != 137)) || [[ -e $launch/exit.json ]] || bury "$launch" "${groups[$1]-}"
+}
+
+# Of one whose preamble was killed: nobody else would end its command, or say that it has ended.
+bury() {
+  [[ ! $2 ]] || kill -KILL -- "-$2" 2>/dev/null
+  echo 'airflows: the shell that ran the command was killed, and so was the command' >>"$1/logs/node_0.log"
+  printf '{"exit_code": 137, "word": "", "task": "%s", "restart": %d, "host": "%s", "ended": %(%s)T}\n' \
+    "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID" "${SLURM_RESTART_COUNT:-0}" "${SLURMD_NODENAME-}" -1 >"$1/exit.json"
 }
 
 # Once a second: pass on what was asked for, and find those that were killed before they could say so.

@@ -126,6 +126,7 @@ start() {
   fi
   pid=$!
   set +m
+  [[ ! ${af_slot-} ]] || echo "$af_slot $pid" >&"$af_ended"
   [[ -z $is_ending ]] || end_early
 }
 

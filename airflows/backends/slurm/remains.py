@@ -21,6 +21,8 @@ _HOSTS = re.compile(r"([^\[,]+)(?:\[([^\],-]+)[^\]]*\])?([^,\[]*)")
 # Signalled by Slurm but over before it was killed: the grace time of a preemption.
 _SIGNALLED = "signalled"
 _KILLED = 137
+NOBODY = "-"
+"""The host in the claim of an attempt that was kept from starting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class Claim:
 
 
 def read_claim(claims: Path, token: str) -> Claim | None:
-    """Return the claim of the last start of an attempt; None when it never started."""
+    """Return the newest claim of an attempt; None when there is none."""
     try:
         lines = _text(f"{claims}/{token}.0").splitlines()
         with contextlib.suppress(FileNotFoundError):
@@ -52,6 +54,12 @@ def read_claim(claims: Path, token: str) -> Claim | None:
         return Claim(TaskId(int(array), int(index)), host, float(began), "".join(lines[1:2]))
     except (OSError, ValueError, IndexError):
         return None
+
+
+def read_start(claims: Path, token: str) -> Claim | None:
+    """Return the claim of the last start of an attempt; None when it never started."""
+    claim = read_claim(claims, token)
+    return None if claim is None or claim.host == NOBODY else claim
 
 
 def read_exit(launch_dir: Path) -> dict[str, Any]:

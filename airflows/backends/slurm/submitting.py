@@ -19,6 +19,7 @@ from airflows.errors import (
     SubmitAmbiguousError,
     SubmitError,
     SubmitRejectedError,
+    SubmitUnreachedError,
     SubmitUnsentError,
 )
 from airflows.trial import Handle
@@ -87,7 +88,7 @@ class Submitter:
         doubt = ""
         for shape, group in groups.items():
             if doubt:
-                answers |= {job.token: SubmitUnsentError(doubt) for job in group}
+                answers |= {job.token: SubmitUnreachedError(doubt) for job in group}
                 continue
             after, doubt = self._submit_group(shape, group, after, answers)
         return [answers[job.token] for job in jobs]
@@ -127,7 +128,7 @@ class Submitter:
                 # A throttle holds for one array alone: the next one waits for its end.
                 after = array if shape.throttle else None
             elif refusal is Refusal.DOUBTFUL:
-                answers |= {job.token: SubmitUnsentError(words) for job in rest}
+                answers |= {job.token: SubmitUnreachedError(words) for job in rest}
                 answers |= {job.token: SubmitAmbiguousError(words) for job in part}
                 return after, words
             elif refusal is Refusal.REJECTED and shape.avoid:

@@ -176,7 +176,9 @@ class Watcher:
         """Observe one in a pack that has left its exit file while others go on; None for those."""
         entry = self.batches.entry(element)
         left = remains.read_exit(entry.launch_dir) if entry else {}
-        return remains.ended(None, left, None) if remains.is_last_word(left) else None
+        if entry is None or not remains.is_last_word(left):
+            return None
+        return remains.ended(None, left, remains.read_start(self.claims, entry.token))
 
     def _ended(self, handle: Handle, element: Element, row: Row, now: float) -> Observation:
         """Observe a run that Slurm says is over, once its exit file had time to become visible."""
@@ -184,7 +186,7 @@ class Watcher:
         left = remains.read_exit(entry.launch_dir) if entry else {}
         if remains.is_clean(left):
             return remains.ended(row, left, None)
-        claim = remains.read_claim(self.claims, entry.token) if entry else None
+        claim = remains.read_start(self.claims, entry.token) if entry else None
         is_late = now - self._missing_since.setdefault(handle, now) >= FILES_LATE_S
         is_packed = element.slot is not None
         if not left and not is_late and (is_packed or row.state not in TELLING):
@@ -242,7 +244,7 @@ class Watcher:
         """Observe a run of which Slurm says nothing at all."""
         entry = self.batches.entry(element)
         left = remains.read_exit(entry.launch_dir) if entry else {}
-        claim = remains.read_claim(self.claims, entry.token) if entry else None
+        claim = remains.read_start(self.claims, entry.token) if entry else None
         missing_s = now - self._missing_since[handle]
         if left and missing_s >= FILES_LATE_S:
             return remains.ended(None, left, claim)
@@ -255,7 +257,7 @@ class Watcher:
     def has_started(self, batch: str) -> bool:
         """Whether any attempt of a batch has, so that some node sees the root."""
         entries = self.batches.entries(batch)
-        return any((self.claims / f"{entry.token}.0").exists() for entry in entries)
+        return any(remains.read_start(self.claims, entry.token) for entry in entries)
 
     # Asking
 

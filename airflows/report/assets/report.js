@@ -6,6 +6,9 @@
   // The table: all rows in memory, a page of them in the document.
   const PAGE = 50;
   const CONDITION = /^(.+?)(<=|>=|!=|=|<|>)(.*)$/;
+  // Quotes keep blanks in a name or a value together.
+  const WORD = /(?:"[^"]*"?|[^\s"])+/g;
+  const bare = (word) => word.replaceAll('"', "");
   const table = JSON.parse(byId("table-data").textContent);
   const columns = table.head.columns;
   const names = columns.map((column) => column.name.toLowerCase());
@@ -40,29 +43,32 @@
 
   const conditionOf = (word) => {
     const found = CONDITION.exec(word);
-    const column = found ? columnNamed(found[1]) : -1;
-    if (column < 0) return (at) => lineOf(at).includes(word);
-    const [, , operator, text] = found;
+    const column = found ? columnNamed(bare(found[1])) : -1;
+    if (column < 0) return (at) => lineOf(at).includes(bare(word));
+    const operator = found[2];
+    const text = bare(found[3]);
     const number = text === "" ? NaN : Number(text);
     return (at) => {
       const value = table.rows[at][column];
       if (value === null) return operator === "!=";
       const both = typeof value === "number" && !Number.isNaN(number);
       const way = both ? value - number : collator.compare(wordOf(value), text);
+      // A number and a word have no order.
+      const ordered = both || (typeof value !== "number" && Number.isNaN(number));
       const is = both ? way === 0 : wordOf(value).toLowerCase() === text;
       switch (operator) {
         case "=": return is;
         case "!=": return !is;
-        case "<": return way < 0;
-        case ">": return way > 0;
-        case "<=": return way <= 0;
-        default: return way >= 0;
+        case "<": return ordered && way < 0;
+        case ">": return ordered && way > 0;
+        case "<=": return ordered && way <= 0;
+        default: return ordered && way >= 0;
       }
     };
   };
 
   const filter = () => {
-    const words = byId("filter").value.toLowerCase().split(/\s+/).filter(Boolean).map(conditionOf);
+    const words = (byId("filter").value.toLowerCase().match(WORD) ?? []).map(conditionOf);
     shown = words.length ? order.filter((at) => words.every((holds) => holds(at))) : order;
     first = 0;
     draw();

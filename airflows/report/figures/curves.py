@@ -62,7 +62,7 @@ def _line(curve: Curve, best: int | None, rank: int | None) -> Trace:
         "type": "scatter",
         "mode": "lines",
         "name": f"trial {curve.number}, {place}",
-        "x": [rounded(step) for step, _ in kept],
+        "x": [step for step, _ in kept],
         "y": [rounded(value) for _, value in kept],
         "line": {"color": colour, "width": 3 if is_best else 1.2},
         "opacity": 1.0 if is_best else 0.6,

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflows import addresses
 from airflows.ids import canonical_json
 from airflows.report.facts import Parameter
+from airflows.report.hiding import public_text
 from airflows.scores import is_sound
 
 # Readable on white and on dark, and told apart by those who see fewer colours.
@@ -72,9 +72,9 @@ def number_words(value: float | None) -> str:
 
 
 def shown(value: Any, most: int = _TEXT_CHARS) -> str:
-    """Return any value as text, cut to a length, without the passwords of addresses in it."""
+    """Return any value as text, cut to a length, without the secrets in it."""
     text = value if isinstance(value, str) else canonical_json(value)
-    text = addresses.hidden(text)
+    text = public_text(text)
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
@@ -167,7 +167,7 @@ class Positions:
         value = self.parameter.value(overrides)
         if value is None:
             return None
-        return rounded(value) if self.is_numeric else label(value)
+        return value if self.is_numeric else label(value)
 
     def place(self, overrides: Mapping[str, Any]) -> float | None:
         """Return the same as a distance along the axis, categories one apart."""

@@ -20,6 +20,7 @@ from airflows.report.figures.drawing import (
     layout,
     rounded,
 )
+from airflows.report.packed import most_at_once
 from airflows.times import human_duration
 
 if TYPE_CHECKING:
@@ -40,9 +41,10 @@ def timeline(facts: Facts) -> Figure:
     if not ran:
         return Figure("timeline", title, why_not="Nothing has run yet.")
     drawn = spread(sorted(ran, key=_begin), MOST_BARS)
-    bars, names = lanes(drawn, facts.made_at)
+    until = facts.ended_at or facts.made_at
+    bars, names = lanes(drawn, until)
     rows = len(names)
-    data = [_bars(state, own, facts.made_at) for state, own in _by_state(bars)]
+    data = [_bars(state, own, until) for state, own in _by_state(bars)]
     ticks = {
         rows_at: name for rows_at, name in enumerate(names) if rows_at == 0 or names[rows_at - 1] != name
     }
@@ -60,15 +62,15 @@ def timeline(facts: Facts) -> Figure:
             ticktext=[label(name, 32) for name in shown.values()],
         ),
     )
-    hosts = len(set(names))
+    hosts = len({_place(attempt) for attempt in ran})
     places = "1 place" if hosts == 1 else f"{hosts} places"
-    lasted = human_duration(max(_end(a, facts.made_at) for a in ran) - min(map(_begin, ran)))
-    summary = f"{len(ran):,} attempts ran in {places} within {lasted}, {rows} at a time at most."
+    lasted = human_duration(max(_end(a, until) for a in ran) - min(map(_begin, ran)))
+    summary = (
+        f"{len(ran):,} attempts ran in {places} within {lasted}, {most_at_once(ran):,} at a time at most."
+    )
     note = (
         "" if len(drawn) == len(ran) else f"{len(drawn):,} of {len(ran):,} attempts are drawn, from all over."
     )
-    if note:
-        summary = f"{len(ran):,} attempts ran in {places} within {lasted}."
     return Figure("timeline", title, data, made, summary, note)
 
 

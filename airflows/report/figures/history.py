@@ -114,8 +114,10 @@ def _summary(groups: Sequence[Group], goals: Sequence[Goal]) -> str:
             first, (last, value) = best[0][1], best[-1]
             words.append(
                 f"The best {goal.metric} went from {number_words(first)} to {number_words(value)},"
-                f" reached at trial {last} of {len(groups)} ranked points."
+                f" reached at trial {last}."
             )
+    if words:
+        words.append(f"{len(groups):,} points are ranked.")
     return " ".join(words) or f"None of {len(groups)} ranked points keeps all constraints."
 
 

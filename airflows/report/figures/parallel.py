@@ -113,10 +113,10 @@ def _number_ticks(low: float, high: float, is_log: bool) -> list[tuple[float, st
         return [(0.5, number_words(10**low if is_log else low))]
     heights = (0.0, 0.5, 1.0)
     values = [low + (high / 2 - low / 2) * 2 * height for height in heights]
-    return [
-        (height, f"{10**value if is_log else value:.4g}")
-        for height, value in zip(heights, values, strict=True)
-    ]
+    values = [10**value if is_log else value for value in values]
+    # More digits where the ends would look the same.
+    digits = next((each for each in (4, 8, 12) if len({f"{v:.{each}g}" for v in values}) == len(values)), 17)
+    return [(height, f"{value:.{digits}g}") for height, value in zip(heights, values, strict=True)]
 
 
 def _category_ticks(positions: Positions) -> list[tuple[float, str]]:

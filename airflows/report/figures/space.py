@@ -229,8 +229,8 @@ def _lattice(places: Sequence[float]) -> list[float]:
     return [low + (high - low) * at / (_CELLS - 1) for at in range(_CELLS)]
 
 
-def _back(positions: Positions, place: float) -> float | None:
-    return rounded(10**place if positions.is_log else place)
+def _back(positions: Positions, place: float) -> float:
+    return 10**place if positions.is_log else place
 
 
 def _colours(goal: Goal) -> Trace:
@@ -239,8 +239,7 @@ def _colours(goal: Goal) -> Trace:
 
 
 def _word(positions: Positions, group: Group) -> str:
-    value = positions.parameter.value(group.overrides)
-    return f"{value:g}" if positions.is_numeric else label(value)
+    return label(positions.parameter.value(group.overrides))
 
 
 def _words(positions: Positions, groups: Sequence[Group]) -> list[str]:
