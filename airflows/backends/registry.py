@@ -78,6 +78,8 @@ def _as_spec_error(exc: ValidationError, name: str, model: type[BaseModel]) -> S
     path = [str(part) for part in first["loc"] if part not in {"int", "list[str]"}]
     field = ".".join(["backend", *path])
     if first["type"] == "extra_forbidden":
+        if len(path) > 1:
+            return SpecError(f"there is no option {path[-1]} here.", field=field)
         close = get_close_matches(path[-1], model.model_fields, 1)
         known = f"Did you mean {close[0]}?" if close else f"Options are: {', '.join(model.model_fields)}."
         return SpecError(f"backend {name} has no option {path[-1]}.", field=field, hint=known)

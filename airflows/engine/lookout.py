@@ -84,11 +84,6 @@ class Lookout:
             for t in in_flight
             if t.state is State.SUBMITTING
         }
-        unreached = self._submission.take_unreached(self._backend.name)
-        if unreached is not None:
-            since, why = unreached
-            self.silent_since = since
-            self._be_silent(why)
         if not in_flight or now < self._silent_until:
             return {}
         self.note = ""
@@ -118,6 +113,11 @@ class Lookout:
             self._be_silent(exc)
         else:
             self._answered(now)
+
+    def was_unreached(self, since: float, why: str) -> None:
+        """Take it that the backend does not answer, because nothing could be submitted to it."""
+        self.silent_since = since
+        self._be_silent(why)
 
     def _answered(self, now: float) -> None:
         self._silences, self.silent_since, self._asked_at = 0, None, now

@@ -30,6 +30,7 @@ class Lookouts:
             place.name: Lookout(sweep, place.backend, submission, roster, clock, latest_step)
             for place in places_of(backend)
         }
+        self._submission = submission
         self._first = next(iter(self._by_place.values()))
         self._after_s = backend.after_s if isinstance(backend, HasPlaces) else 0.0
 
@@ -55,7 +56,9 @@ class Lookouts:
         is_wanted = any(
             t.state is State.QUEUED and now - (t.submitted_at or now) >= self._after_s for t in in_flight
         )
-        for lookout in self._by_place.values():
+        for name, lookout in self._by_place.items():
+            if unreached := self._submission.take_unreached(name):
+                lookout.was_unreached(*unreached)
             own = held.get(id(lookout), [])
             sightings |= lookout.look(own, now, must_go)
             # Before anything is sent there, or taken out of a queue for it: that cannot be undone.

@@ -298,7 +298,7 @@ class Submission:
 
     def _note_answer(self, place: str, answer: Handle | SubmitError, now: float) -> None:
         """Remember which places let nothing through; a job refused for good says nothing of others."""
-        if isinstance(answer, SubmitRejectedError):
+        if len(self._places) == 1 or isinstance(answer, SubmitRejectedError):
             return
         if not isinstance(answer, SubmitError):
             self.refused.pop(place, None)

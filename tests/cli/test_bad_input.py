@@ -85,7 +85,6 @@ FILES = {
         sweep_with(space={"compute.num_accelerators": [8, 3], "compute.accelerator_type": ["GPU_8xH100"]}),
         ["num_accelerators", "3"],
     ),
-    "not yet": (sweep_with(pack=2), ["yet"]),
     "text for a method that knows numbers": (
         sweep_with(
             space={"parameters.opt": ["sgd", "adam"]},

@@ -15,6 +15,7 @@ from airflows.errors import (
     SpecError,
     SubmitAmbiguousError,
     SubmitRejectedError,
+    SubmitUnreachedError,
     SubmitUnsentError,
 )
 from airflows.testing.jobs import MakeJob
@@ -299,7 +300,7 @@ def test_a_policy_that_is_not_clear_is_an_error(make_workspace, opened, names, w
 
 @pytest.mark.parametrize(
     ("states", "kind"),
-    [(["AVAILABLE"], None), (["FAILED"], SubmitRejectedError), (["IMPORTING"], SubmitUnsentError)],
+    [(["AVAILABLE"], None), (["FAILED"], SubmitRejectedError), (["IMPORTING"], SubmitUnreachedError)],
 )
 def test_an_image_must_be_there(make_workspace, opened, states, kind):
     image = {"docker_image_url": "docker.io/lab/train:latest", "states": states}
@@ -335,7 +336,7 @@ def test_the_latest_image_is_registered_once_for_the_first_run_and_waited_for(ma
     job = jobs_for(backend)(environment=environment)
     answers = [backend.submit([job])[0] for _ in range(3)]
 
-    assert [type(answer) for answer in answers] == [SubmitUnsentError, SubmitUnsentError, str]
+    assert [type(answer) for answer in answers] == [SubmitUnreachedError, SubmitUnreachedError, str]
     assert workspace.recorder.counts["images"] == 1
 
 
@@ -400,7 +401,7 @@ def test_a_workspace_without_the_preflight_check_is_none_the_worse(workspace, ba
         ("validate", {"kind": "forbidden"}, SubmitRejectedError),
         ("jobs/runs/submit", {"kind": "forbidden"}, SubmitRejectedError),
         ("jobs/runs/submit", {"kind": "feature_disabled"}, SubmitRejectedError),
-        ("jobs/runs/submit", {"kind": "expired_token"}, SubmitUnsentError),
+        ("jobs/runs/submit", {"kind": "expired_token"}, SubmitUnreachedError),
         ("jobs/runs/submit", {"status": 400, "error_code": "QUOTA_EXCEEDED"}, SubmitUnsentError),
         ("jobs/runs/submit", {"status": 400, "error_code": "INVALID_PARAMETER_VALUE"}, SubmitRejectedError),
         ("workspace-files/*", {"kind": "internal"}, SubmitUnsentError),

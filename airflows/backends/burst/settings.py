@@ -17,6 +17,9 @@ def _seconds(value: object) -> object:
 
 
 def _mapping(value: object) -> object:
+    if not isinstance(value, str | dict | PlaceSettings):
+        message = "Name a backend, or give a mapping with its `type`"
+        raise ValueError(message)  # noqa: TRY004 - pydantic takes no other
     return {"type": value} if isinstance(value, str) else value
 
 
