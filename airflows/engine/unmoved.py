@@ -30,8 +30,11 @@ def require_same_backend(site: Site, row: SweepRow) -> None:
     if site.backend.name != row.backend:
         message = f"sweep {row.id} has trials in flight on backend {row.backend}."
         raise ConflictError(message, hint="Cancel them, or wait until they have ended, and then move it.")
-    before = _homes(open_backend(reload(row).spec.backend, site.home))
-    now = _homes(site.backend)
+    recorded = open_backend(reload(row).spec.backend, site.home)
+    if recorded.name != row.backend:
+        # It was handed in by a program, and its file does not say where it keeps anything.
+        return
+    before, now = _homes(recorded), _homes(site.backend)
     moved = {name for name, home in before.items() if now.get(name) != home}
     # Where there is one place, all trials are there.
     left = moved if len(before) == 1 else moved & {trial.backend for trial in in_flight}

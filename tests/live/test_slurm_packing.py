@@ -65,7 +65,8 @@ def test_one_that_is_cancelled_ends_alone_and_one_that_waits_does_not_start(swee
 
     assert sweeping.ask("cancel", "live/1", "live/6").returncode == 0
 
-    assert "CANCELLED" not in slurm.run("squeue", "-h", "-t", "all", "-o", "%T")
+    arrays = ",".join(map(str, sweeping.arrays()))
+    assert "CANCELLED" not in slurm.run("squeue", "-h", "-t", "all", "-o", "%T", "-j", arrays)
     sweeping.runs_file.with_name("runs.txt.go").touch()
     code, document = sweeping.end(process)
     states = {attempt.number: attempt.state for attempt in sweeping.attempts()}
