@@ -5,8 +5,8 @@ import os
 import signal
 import sqlite3
 import sys
-import time
 from contextlib import closing
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -330,13 +330,20 @@ def test_a_place_that_no_trial_has_been_to_is_told():
     assert (found.mark, found.words) == (Mark.WARN, "only a was rehearsed, not b")
 
 
+def is_pending(pid: int, sign: int) -> bool:
+    """Whether a process has not yet taken a signal: another one of the kind would be lost meanwhile."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    masks = [int(line.split()[1], 16) for line in lines if line.startswith(("SigPnd:", "ShdPnd:"))]
+    return any(mask >> (sign - 1) & 1 for mask in masks)
+
+
 @pytest.mark.parametrize("times", [1, 3])
 def test_ctrl_c_cancels_the_rehearsal_however_impatiently(cli, times):
     process = cli.start("rehearse", write(cli, space=ONE), "-o", "json")
     cli.wait_for(lambda: cli.states().get("running"), "a trial that runs")
     for _ in range(times):
         process.send_signal(signal.SIGINT)
-        time.sleep(0.3)
+        cli.wait_for(lambda: not is_pending(process.pid, signal.SIGINT), "the signal to be taken")
     out, _ = process.communicate(timeout=60)
 
     assert process.returncode == 130
