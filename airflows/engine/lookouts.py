@@ -15,7 +15,7 @@ from airflows.trial import State, Trial
 
 
 class Lookouts:
-    """Asks the places of one sweep; the silence of one holds up no other."""
+    """Asks the places of one sweep, one after the other; what one does not say decides nothing of others."""
 
     def __init__(
         self,

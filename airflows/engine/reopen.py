@@ -49,8 +49,8 @@ def reopen(
     return ledger.sweep(row.id)
 
 
-def going_on(site: Site, code: str, now: float) -> dict[str, Any]:
-    """Return the columns of a sweep that goes on, with the settings and the place it has now."""
+def running_again(now: float) -> dict[str, Any]:
+    """Return the columns of a sweep that runs again as it was."""
     return {
         "wish": Wish.RUN,
         "state": SweepState.RUNNING,
@@ -59,6 +59,13 @@ def going_on(site: Site, code: str, now: float) -> dict[str, Any]:
         "winner": None,
         "ended_at": None,
         "resumed_at": now,
+    }
+
+
+def going_on(site: Site, code: str, now: float) -> dict[str, Any]:
+    """Return the columns of a sweep that goes on, with the settings and the place it has now."""
+    return {
+        **running_again(now),
         "source": site.sweep.source,
         "code": code,
         "backend": site.backend.name,

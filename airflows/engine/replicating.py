@@ -7,11 +7,12 @@ from collections.abc import Iterable, Sequence
 
 from airflows.drivers import current_owner
 from airflows.engine.driver import LEASE_TTL_S
+from airflows.engine.reopen import running_again
 from airflows.engine.results import gather
 from airflows.engine.site import Site
 from airflows.engine.source import Replicates
 from airflows.errors import ConflictError
-from airflows.ledger import SweepRow, SweepState, Wish
+from airflows.ledger import SweepRow
 from airflows.ranking import Group, Ranking
 from airflows.report.verdict import shown_ranks, verdict
 from airflows.trial import State, Trial
@@ -47,16 +48,8 @@ def add_replicates(site: Site, sweep: str, more: int, *, now: float) -> str:
         groups = _chosen(gather(ledger, row).ranking, sweep)
         points = sorted(group.point for group in groups)
         made = _made(sweep, points, more, trials)
-        goes_on = {
-            "wish": Wish.RUN,
-            "state": SweepState.RUNNING,
-            "halted": "",
-            "message": "",
-            "winner": None,
-            "ended_at": None,
-            "resumed_at": now,
-            "total": None if row.total is None else row.total + len(made),
-        }
+        total = None if row.total is None else row.total + len(made)
+        goes_on = {**running_again(now), "total": total}
         # One transaction: either all of them are there and the sweep goes on, or none is.
         ledger.add_points(lease, [], made, **goes_on)
     finally:
