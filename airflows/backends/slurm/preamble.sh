@@ -32,7 +32,7 @@ main() {
   self=$BASHPID
   if [[ ! ${af_slot-} ]]; then
     mapfile -t -s "$index" -n 1 line <"$af_batch/tasks"
-    IFS=$'\t' read -r token launch <<<"${line[0]}"
+    token=${line[0]%%$'\t'*} launch=${line[0]#*$'\t'}
   fi
   [[ $launch && -d $launch ]] || { say "$af_batch cannot be read here: is it on a shared disk?" && exit "$INVALID"; }
   claim
@@ -155,14 +155,17 @@ watch_limit() {
   kill -USR1 "$self"
 }
 
-await() {
+# No loop: at the end of each turn of one bash makes a table of ended jobs, half a megabyte of it.
+await_command() {
+  is_interrupted=''
+  wait "$pid"
+  code=$?
   # A trapped signal ends `wait` with a status of its own; asked again it tells the command's.
-  while
-    is_interrupted=''
-    wait "$pid"
-    code=$?
-    [[ $is_interrupted ]]
-  do :; done
+  [[ ! $is_interrupted ]] || await_command
+}
+
+await() {
+  await_command
   if [[ ${af_slot-} ]] && ((code)); then settle; fi
   is_over=1
   if [[ -r $launch/failed ]]; then read -r code failed_node <"$launch/failed"; fi
