@@ -209,7 +209,7 @@ class Lookout:
             return
         for handle, observation in self._backend.poll(list(held)).items():
             trial = held[handle]
-            if not self._adopt(trial, observation):
+            if observation.mlflow_run_id and not self._adopt(trial, observation):
                 continue
             if trial.state is State.STOPPING or not _ended_badly(observation):
                 yield trial.number, Sighting(observation)

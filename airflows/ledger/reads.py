@@ -17,6 +17,10 @@ from airflows.ledger.records import AttemptRow, EventRow, PointRow, StoredScore,
 from airflows.trial import EventKind, Reason, State, Trial
 
 _SWEEP_COLUMNS = [schema.sweeps.c[name] for name in SweepRow.__dataclass_fields__]
+# Made once: a driver asks it every second, and making a statement takes longer than asking.
+_WISHES = sa.select(schema.sweeps.c.wish, schema.sweeps.c.requests).where(
+    schema.sweeps.c.id == sa.bindparam("sweep")
+)
 _TRIAL_COLUMNS = [schema.trials.c[name] for name in Trial.__dataclass_fields__]
 _STATE, _REASON = map(list(Trial.__dataclass_fields__).index, ("state", "reason"))
 _ATTEMPT_COLUMNS = [schema.attempts.c[name] for name in AttemptRow.__dataclass_fields__]
@@ -48,12 +52,12 @@ class Reads:
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
 
-    def _rows(self, statement: sa.Executable) -> Sequence[Any]:
+    def _rows(self, statement: sa.Executable, values: Mapping[str, object] | None = None) -> Sequence[Any]:
         with (
             translated(self._engine),
             self._engine.connect().execution_options(reading=True) as connection,
         ):
-            return connection.execute(statement).all()
+            return connection.execute(statement, values).all()
 
     def sweep(self, sweep: str) -> SweepRow:
         """Return a sweep by its id.
@@ -119,8 +123,7 @@ class Reads:
 
     def wishes(self, sweep: str) -> tuple[Wish, int]:
         """Return (wish, number of requests so far): what a driver asks on every tick."""
-        columns = (schema.sweeps.c.wish, schema.sweeps.c.requests)
-        row = self._rows(sa.select(*columns).where(schema.sweeps.c.id == sweep))[0]
+        row = self._rows(_WISHES, {"sweep": sweep})[0]
         return Wish(row.wish), row.requests
 
     def cancel_requests(self, sweep: str) -> set[int]:
