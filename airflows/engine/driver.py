@@ -34,6 +34,7 @@ from airflows.trial import Event, EventKind, Reason, State, Trial, advance
 LEASE_TTL_S = 30.0
 _RENEW_EVERY_S = 5.0
 _CHUNK = 500
+_MANY = 500
 _WISH_EVERY_S = 1.0
 _FAILED = "failed: "
 
@@ -213,10 +214,9 @@ class Driver:
             return
         now = self._clock()
         due = self._roster.next_due()
-        if due is None:
-            timeout = _WISH_EVERY_S
-        else:
-            timeout = max(0.0, min(_WISH_EVERY_S, max(due, self._place_from) - now))
+        # A look at many runs costs more, and the wait ends by itself when one of them does.
+        longest = _WISH_EVERY_S * (2 if len(self._roster.in_flight) >= _MANY else 1)
+        timeout = longest if due is None else max(0.0, min(longest, max(due, self._place_from) - now))
         if self._scoring.is_open:
             timeout = min(timeout, self._scoring.due_in(now))
         self._backend.wait(timeout)
