@@ -209,6 +209,7 @@ class Lookout:
             return
         for handle, observation in self._backend.poll(list(held)).items():
             trial = held[handle]
+            # Of most there is none to adopt, and this is asked of every trial at every look.
             if observation.mlflow_run_id and not self._adopt(trial, observation):
                 continue
             if trial.state is State.STOPPING or not _ended_badly(observation):
