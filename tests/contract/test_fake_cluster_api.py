@@ -5,6 +5,7 @@ import http.client
 import json
 import re
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 import yaml
@@ -188,6 +189,27 @@ def test_continue_gives_each_object_once(cluster):
             break
 
     assert seen == list("abcde")
+
+
+def test_a_list_has_what_fits_its_selector_after_labels_have_changed(cluster):
+    for name in "abcd":
+        submit(cluster, name)
+    cluster.ask("DELETE", f"{JOBS}/d?propagationPolicy=Background")
+    for name, labels in {"a": {"size": "1"}, "b": {"size": "2", "old": "yes"}, "c": {"size": "2"}}.items():
+        cluster.ask("PATCH", f"{JOBS}/{name}", {"metadata": {"labels": labels}})
+    cluster.ask("PATCH", f"{JOBS}/c", {"metadata": {"labels": {"size": "3"}}})
+
+    def listed(selector):
+        _, page = cluster.ask("GET", f"{JOBS}?labelSelector={quote(selector)}")
+        return "".join(item["metadata"]["name"] for item in page["items"])
+
+    assert listed("size=2") == "b"
+    assert listed("size in (1,3)") == "ac"
+    assert listed("size in (1,2),old") == "b"
+    assert listed("size in (1,2),!old") == "a"
+    assert listed("size!=2") == "ac"
+    assert listed("size notin (1,2)") == "c"
+    assert listed("job-name=d") == listed("size=4") == ""
 
 
 def test_stale_continue_token_is_410_with_a_fresh_one(cluster):

@@ -8,7 +8,7 @@ import pytest
 
 from airflows.backends.base import Phase
 from airflows.backends.kubernetes import KubernetesBackend, KubernetesSettings, parcels
-from airflows.backends.kubernetes.client import load_lightkube
+from airflows.backends.kubernetes.client import Api, load_lightkube
 from airflows.backends.kubernetes.parcels import archive
 from airflows.errors import (
     BackendUnavailableError,
@@ -713,3 +713,32 @@ def test_hundreds_of_trials_are_two_lists_a_look(open_scene):
     assert again == seen
     counts = {route: times for route, times in scene.cluster.recorder.counts.items() if route != "pods/log"}
     assert counts == {"jobs/list": 1, "pods/list": 1}
+
+
+@pytest.mark.parametrize("asks", ["poll", "find"])
+def test_what_has_ended_is_not_read_again_with_what_is_open(open_scene, monkeypatch, asks):
+    scene = open_scene()
+    scene.backend.submit([scene.make_job("true") for _ in range(30)])
+    scene.cluster.clock.advance(60)
+    scene.cluster.pods.plan(run_s=None)
+    jobs = [scene.make_job("true") for _ in range(2)]
+    handles = scene.backend.submit(jobs)
+    scene.cluster.clock.advance(60)
+    read = []
+    items = Api.items
+
+    def counted(api, path, /, **query):
+        found = items(api, path, **query)
+        read.extend((item["metadata"].get("labels") or {}).get("airflows/trial") for item in found)
+        return found
+
+    monkeypatch.setattr(Api, "items", counted)
+
+    if asks == "poll":
+        seen = scene.backend.poll(handles)
+        assert [one.phase for one in seen.values()] == [Phase.RUNNING] * 2
+    else:
+        assert list(scene.backend.find([job.token for job in jobs])) == [job.token for job in jobs]
+
+    assert set(read) == {str(job.number) for job in jobs}
+    assert len(read) == {"poll": 4, "find": 2}[asks]

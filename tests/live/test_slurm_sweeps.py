@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 
@@ -78,8 +79,13 @@ def test_an_array_longer_than_the_site_takes_is_cut(sweeping):
     code, document = sweeping.drive()
 
     assert (code, document["state"]) == (0, "succeeded")
-    assert sweeping.runs() == once(310)
-    assert len(sweeping.arrays()) == 2
+    # An overloaded node now and then loses a batch script before it has run: that trial is tried again.
+    attempts = sweeping.attempts()
+    assert {attempt.reason for attempt in attempts} <= {"", "node_failed"}
+    assert Counter(run.partition(".")[0] for run in sweeping.runs().elements()) == {
+        str(number): 1 for number in range(310)
+    }
+    assert len({attempt.handle.partition("_")[0] for attempt in attempts if attempt.attempt == 0}) == 2
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -154,6 +154,20 @@ def test_people_are_told_what_slurm_has_and_why_it_waits(sweeping, slurm, tmp_pa
     process.communicate()
 
 
+@pytest.mark.parametrize("code", [0, 3])
+def test_setup_that_leaves_the_shell_is_no_run_of_the_command(sweeping, code):
+    sweeping.write(COUNTS, 2, backend={"setup": [f"exit {code}"]})
+
+    status, document = sweeping.drive()
+
+    assert (status, document["state"]) == (1, "failed")
+    assert {attempt.reason for attempt in sweeping.attempts()} == {"invalid"}
+    assert not sweeping.runs()
+    for attempt in sweeping.attempts():
+        assert f"ended with exit code {code} on node" in attempt.message
+        assert "see the backend's `setup`" in attempt.message
+
+
 def test_a_node_that_does_not_see_the_root_is_named(sweeping, slurm):
     # It is away while the job starts, as on a node that does not share the disk.
     sweeping.write("true", 1, backend={"extra": ["--begin=now+4"], "patience": 5}, retry={"max": 0})

@@ -10,7 +10,7 @@ from kubernetes_validate.utils import all_versions, major_minor
 
 from airflows import ids
 from airflows.backends.base import Job
-from airflows.backends.kubernetes import KubernetesSettings
+from airflows.backends.kubernetes import KubernetesSettings, paths
 from airflows.backends.kubernetes.manifest import (
     Context,
     Parcel,
@@ -25,6 +25,7 @@ from airflows.backends.kubernetes.manifest import (
 )
 from airflows.backends.kubernetes.merging import merged
 from airflows.backends.kubernetes.submitting import lost_fields
+from airflows.testing.cluster.selectors import label_test
 
 GOLDEN = Path(__file__).parents[1] / "data" / "kubernetes" / "job.json"
 VERSIONS = [v for v in all_versions() if tuple(map(int, major_minor(v).split("."))) >= (1, 24)]
@@ -275,3 +276,39 @@ def test_null_removes_a_key_when_merging():
 def test_paths_of_pods_are_found_on_this_machine(tmp_path):
     assert on_volume("/mnt/ml/checkpoints/x", "/mnt/ml", tmp_path) == tmp_path / "checkpoints" / "x"
     assert on_volume("/mnt/other", "/mnt/ml", tmp_path) is None
+
+
+# Finding it again
+
+SWEEPS = (ids.SweepId("digits-lr-3f9a1c"), ids.SweepId("9_Lives-00ff00"))
+
+
+def tokens(sweep, numbers):
+    return [ids.token(sweep, number, 0) for number in numbers]
+
+
+@pytest.mark.parametrize(("count", "lists"), [(1, 1), (500, 1), (501, 2), (1000, 2), (1001, 1)])
+def test_what_is_asked_for_is_selected_and_no_other_sweep(count, lists):
+    ours, others = SWEEPS
+    selectors = list(paths.selectors(tokens(ours, range(7, 7 + count))))
+    fits = [label_test(selector) for selector in selectors]
+
+    def found(sweep, number):
+        made = job(token=ids.token(sweep, number, 3), number=number, attempt=3)
+        return sum(fit(job_object(made, context())) for fit in fits)
+
+    assert len(selectors) == lists
+    assert [found(ours, number) for number in (7, 7 + count // 2, 6 + count)] == [1, 1, 1]
+    assert found(others, 7) == 0
+    assert found(ours, 7 + count) == (1 if count > 1000 else 0)
+    assert max(map(len, selectors)) < 4000
+
+
+def test_each_sweep_is_asked_for_by_itself():
+    wanted = [*tokens(SWEEPS[0], [3, 12, 3]), *tokens(SWEEPS[1], [5]), "by-hand"]
+
+    assert list(paths.selectors(wanted)) == [
+        "airflows/sweep=by-hand",
+        "airflows/sweep=digits-lr-3f9a1c,airflows/trial in (3,12)",
+        "airflows/sweep=s9-lives-00ff00,airflows/trial in (5)",
+    ]

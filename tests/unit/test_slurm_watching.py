@@ -207,8 +207,40 @@ def test_a_preamble_that_is_not_there_says_the_same(site):
     assert "does not see" in site.look().detail
 
 
+@pytest.mark.parametrize("code", [0, 2, 127])
+@pytest.mark.parametrize(
+    ("has_setup", "others", "word"), [(False, 0, "NODE_FAIL"), (True, 1, "NODE_FAIL"), (True, 0, "invalid")]
+)
+def test_a_script_that_never_came_to_its_preamble_has_not_run_the_command(
+    site, code, has_setup, others, word
+):
+    """As when a node has lost the script, or a line of `setup` leaves the shell."""
+    site.queue.lists("COMPLETED" if code == 0 else "FAILED")
+    site.queue.sacct = [f"7_0|{'FAILED' if code else 'COMPLETED'}|{code}:0|1|2|3|n1|{BATCH}"]
+    site.watcher.has_setup = has_setup
+    for number in range(others):
+        site.claims(1 + number)
+    site.look()
+
+    seen = site.look()
+
+    assert (seen.phase, seen.exit_code, seen.word) == (Phase.ENDED, None, word)
+    assert f"ended with exit code {code} on node n1 before the command" in seen.detail
+    assert ("`setup`" in seen.detail) == (word == "invalid")
+
+
+def test_a_command_that_began_has_the_exit_code_of_its_script(site):
+    site.queue.lists("FAILED")
+    site.queue.sacct = [f"7_0|FAILED|2:0|1|2|3|n1|{BATCH}"]
+    site.claims(0)
+    site.look()
+
+    assert site.look().exit_code == 2
+
+
 def test_without_file_and_accounts_the_controller_tells_the_exit_code(tmp_path):
     site = Site(tmp_path, accounts=False)
+    site.claims(0)
     site.queue.lists("FAILED")
     site.queue.show = "JobId=9 ArrayJobId=7 JobName=a b ExitCode=4:0 RunTime=1"
     site.look()

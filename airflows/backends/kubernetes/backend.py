@@ -17,12 +17,7 @@ from airflows.backends.kubernetes.checking import Checker
 from airflows.backends.kubernetes.client import Api, as_unavailable, load_lightkube
 from airflows.backends.kubernetes.listing import remote_run, story
 from airflows.backends.kubernetes.logs import LogKeeper, LogReader
-from airflows.backends.kubernetes.manifest import (
-    BECAUSE,
-    MANAGED_BY,
-    on_volume,
-    sweep_label,
-)
+from airflows.backends.kubernetes.manifest import BECAUSE, MANAGED_BY, on_volume
 from airflows.backends.kubernetes.place import Place
 from airflows.backends.kubernetes.pods import Pod, pod_of
 from airflows.backends.kubernetes.reasons import Reasons
@@ -185,9 +180,9 @@ class KubernetesBackend:
         """Return the handles of the tokens that the namespace has Jobs of."""
         if not tokens:
             return {}
-        selector = paths.of_sweeps(map(sweep_label, tokens))
         self._place.require(tokens)
-        there = {str((job.get("metadata") or {}).get("name")): job for job in self._list("jobs", selector)}
+        listed = (job for selector in paths.selectors(tokens) for job in self._list("jobs", selector))
+        there = {str((job.get("metadata") or {}).get("name")): job for job in listed}
         found = [token for token in tokens if str(token) in there]
         try:
             self._api.each(lambda token: self._submitter.serve_found(there[str(token)]), found)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from airflows.backends.kubernetes.manifest import SWEEP
+from airflows import ids
+from airflows.backends.kubernetes.manifest import SWEEP, TRIAL, sweep_label
 
 KUEUE = "/apis/kueue.x-k8s.io"
 _STRICT_SINCE = (1, 25)
+# An address of 4 KB, which the proxies before clusters take.
+_AT_ONCE = 500
+# With more, a cluster would look through its objects more often than for the list of all of them.
+_MOST_BY_NUMBER = 2 * _AT_ONCE
 ACCESS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
@@ -41,10 +46,34 @@ def strictness(version: tuple[int, int]) -> dict[str, str]:
     return {"fieldValidation": "Strict"} if version >= _STRICT_SINCE else {}
 
 
-def of_sweeps(sweeps: Iterable[str]) -> str:
-    """Return the selector of everything that belongs to sweeps."""
-    names = sorted(set(sweeps))
-    return f"{SWEEP}={names[0]}" if len(names) == 1 else f"{SWEEP} in ({','.join(names)})"
+def selectors(jobs: Iterable[str]) -> Iterator[str]:
+    """Return selectors that find what belongs to Jobs of ours, and little else.
+
+    A sweep's ended trials stay in the cluster for days: with all of its objects, each look at a few open
+    trials would cost as much as the sweep has run.
+
+    Args:
+        jobs: their names.
+    """
+    sweeps: dict[str, set[int | None]] = {}
+    for job in jobs:
+        sweeps.setdefault(sweep_label(job), set()).add(_number(job))
+    for sweep, found in sorted(sweeps.items()):
+        numbers = sorted(number for number in found if number is not None)
+        if None in found or len(numbers) > _MOST_BY_NUMBER:
+            yield f"{SWEEP}={sweep}"
+            continue
+        for start in range(0, len(numbers), _AT_ONCE):
+            chosen = ",".join(map(str, numbers[start : start + _AT_ONCE]))
+            yield f"{SWEEP}={sweep},{TRIAL} in ({chosen})"
+
+
+def _number(job: str) -> int | None:
+    try:
+        return ids.parse_token(job)[0]
+    except ValueError:
+        # Somebody asks for a Job that is not of a sweep.
+        return None
 
 
 def _path(collection: str, name: str) -> str:

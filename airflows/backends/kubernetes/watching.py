@@ -1,4 +1,4 @@
-"""Watching attempts: one list of Jobs and one of pods for all of them, seldom where nothing changes."""
+"""Watching attempts: lists of Jobs and of pods for all that are open, seldom where nothing changes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from airflows.backends.base import Observation, Phase
 from airflows.backends.kubernetes import paths, states
 from airflows.backends.kubernetes.client import Api, as_unavailable
 from airflows.backends.kubernetes.logs import LogKeeper
-from airflows.backends.kubernetes.manifest import sweep_label
 from airflows.backends.kubernetes.pods import NEVER_BY_ITSELF, Pod, newest_of_each, pod_of
 from airflows.backends.kubernetes.reasons import Reasons
 from airflows.backends.kubernetes.refusals import ApiError
@@ -112,10 +111,10 @@ class Watcher:
 
     def _look(self, handles: Sequence[Handle], now: float) -> dict[Handle, Observation]:
         namespace = self.api.namespace
-        selector = paths.of_sweeps(sweep_label(handle) for handle in handles)
+        selectors = list(paths.selectors(handles))
         # Jobs first: the pods of one that has ended by then do not change any more.
-        jobs = {_name(job): job for job in self.api.items(paths.jobs(namespace), labelSelector=selector)}
-        found = self.api.items(paths.core(namespace, "pods"), labelSelector=selector)
+        jobs = {_name(job): job for job in self.api.selected(paths.jobs(namespace), selectors)}
+        found = self.api.selected(paths.core(namespace, "pods"), selectors)
         there = {handle: jobs[handle] for handle in handles if handle in jobs}
         self._note_pods(found, {handle: states.started_at(job) for handle, job in there.items()})
         why = self.reasons.of(there, now)

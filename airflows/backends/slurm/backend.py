@@ -79,7 +79,11 @@ class SlurmBackend:
         on_disk = (self._commands, self._batches, self._root / "claims")
         self._finder = Finder(*on_disk, lambda: self._site.accounts, clock)
         self._watcher = Watcher(
-            *on_disk, lambda: self._site.accounts, lambda: self._site.min_job_age_s, clock
+            *on_disk,
+            lambda: self._site.accounts,
+            lambda: self._site.min_job_age_s,
+            clock,
+            has_setup=bool(settings.setup),
         )
 
     # What it is

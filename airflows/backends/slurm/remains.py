@@ -21,6 +21,7 @@ _HOSTS = re.compile(r"([^\[,]+)(?:\[([^\],-]+)[^\]]*\])?([^,\[]*)")
 # Signalled by Slurm but over before it was killed: the grace time of a preemption.
 _SIGNALLED = "signalled"
 _KILLED = 137
+_SIGNAL_BASE = 128
 NOBODY = "-"
 """The host in the claim of an attempt that was kept from starting."""
 
@@ -180,6 +181,36 @@ def blind(row: Row, launch_dir: Path, *, others_started: bool) -> Observation:
     )
 
 
+def never_began(row: Row, left: dict[str, Any], claim: Claim | None) -> bool:
+    """Whether the batch script ended before its preamble: nothing of the command was run, whatever it says.
+
+    No command is run without a claim, and the preamble has exit codes of its own.
+    """
+    if left or claim is not None or row.signal or row.exit_code is None:
+        return False
+    return row.exit_code not in set(OwnExit) and row.exit_code < _SIGNAL_BASE
+
+
+def unbegun(row: Row, *, is_of_node: bool) -> Observation:
+    """Return the observation of such a run.
+
+    Args:
+        row: what Slurm says of it.
+        is_of_node: the node is at fault, rather than what every node is given.
+    """
+    host = first_host(row.nodes)
+    why = f"its batch script ended with exit code {row.exit_code} on node {host or '?'} before the command"
+    of_whom = "the node could not run it" if is_of_node else "see the backend's `setup`"
+    return Observation(
+        Phase.ENDED,
+        word="NODE_FAIL" if is_of_node else OwnExit.INVALID.word,
+        detail=f"{why}, so nothing was run: {of_whom}; its log may say more",
+        started_at=row.started,
+        ended_at=row.ended,
+        host=host,
+    )
+
+
 def _without_exit_file(row: Row | None, word: str) -> tuple[int | None, str, str]:
     if row is None:
         return None, "LOST", "Slurm no longer knows it, and it left no exit file"
@@ -191,7 +222,7 @@ def _without_exit_file(row: Row | None, word: str) -> tuple[int | None, str, str
     if code is None:
         return None, word, f"Slurm says {row.state}, and it left no exit file"
     if row.signal:
-        return 128 + row.signal, word, "its batch shell was killed"
+        return _SIGNAL_BASE + row.signal, word, "its batch shell was killed"
     if code == OwnExit.DUPLICATE:
         return code, OwnExit.DUPLICATE.word, ""
     if code == OwnExit.TIMED_OUT:

@@ -48,6 +48,7 @@ class Watcher:
         has_accounts: whether sacct can answer here.
         shown_for_s: how long squeue shows a task that has ended.
         clock: seconds since the epoch.
+        has_setup: lines of the user's own are run before the preamble.
     """
 
     commands: Commands
@@ -56,6 +57,7 @@ class Watcher:
     has_accounts: Callable[[], bool]
     shown_for_s: Callable[[], float]
     clock: Callable[[], float]
+    has_setup: bool = False
     _last: dict[Handle, Observation] = field(default_factory=dict)
     _missing_since: dict[Handle, float] = field(default_factory=dict)
     _accounts: dict[TaskId, Row] = field(default_factory=dict)
@@ -197,6 +199,9 @@ class Watcher:
             if entry is not None and remains.is_blind(row, left, claim):
                 others = self.has_started(element.batch)
                 return remains.blind(row, entry.launch_dir, others_started=others)
+            if not is_packed and remains.never_began(row, left, claim):
+                is_of_node = not self.has_setup or self.has_started(element.batch)
+                return remains.unbegun(row, is_of_node=is_of_node)
         if claim is not None and entry is not None and claim.task != element.task and not left:
             # A second copy that left at once: from now on the first one is watched.
             (self.batches.directory(element.batch) / "twice").touch()

@@ -11,7 +11,7 @@ from typing import Any
 
 from airflows.testing.cluster.exchange import JSON, Answer, Request, Target
 from airflows.testing.cluster.messages import ApiError, Json, bad_request, expired
-from airflows.testing.cluster.selectors import Test, field_test, label_test
+from airflows.testing.cluster.selectors import Test, field_test, label_test, required_labels
 from airflows.testing.cluster.store import Change
 from airflows.testing.cluster.world import World
 
@@ -37,7 +37,9 @@ def listed(world: World, target: Target, query: Mapping[str, str]) -> Answer:
     _check_version(world, query)
     if query.get("continue"):
         version, start = _read_token(world, query["continue"])
-    found = [item for item in world.store.all(target.kind.resource, target.namespace) if fits(item)]
+    required = required_labels(query.get("labelSelector", ""))
+    known = world.store.labelled(target.kind.resource, target.namespace, required)
+    found = [item for item in known if fits(item)]
     rest = [item for item in found if _place(item) > start]
     limit = int(query.get("limit") or 0)
     page = rest[:limit] if limit else rest

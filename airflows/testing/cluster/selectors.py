@@ -11,6 +11,7 @@ from airflows.testing.cluster.messages import Json, bad_request
 Test: TypeAlias = Callable[[Json], bool]
 _SET = re.compile(r"^\s*(?P<key>[^\s!=,()]+)\s+(?P<word>in|notin)\s*\((?P<values>[^()]*)\)\s*$")
 _EQUAL = re.compile(r"^\s*(?P<key>[^\s!=,()]+)\s*(?P<sign>==|=|!=)\s*(?P<value>[^\s!=,()]*)\s*$")
+_PART = re.compile(r"(?:[^,(]|\([^)]*\)?)+")
 _EXISTS = re.compile(r"^\s*(?P<no>!?)\s*(?P<key>[^\s!=,()]+)\s*$")
 
 
@@ -22,6 +23,17 @@ def label_test(selector: str) -> Test:
     """
     tests = [_requirement(part) for part in _parts(selector)]
     return lambda found: all(test(found["metadata"].get("labels") or {}) for test in tests)
+
+
+def required_labels(selector: str) -> dict[str, set[str]]:
+    """Return the labels that whatever fits a selector has, each with the values that it may have."""
+    required: dict[str, set[str]] = {}
+    for part in _parts(selector):
+        if (read := _SET.match(part)) and read["word"] == "in":
+            required[read["key"]] = {value.strip() for value in read["values"].split(",")}
+        elif (read := _EQUAL.match(part)) and read["sign"] != "!=":
+            required[read["key"]] = {read["value"]}
+    return required
 
 
 def field_test(selector: str) -> Test:
@@ -53,8 +65,7 @@ def _field(path: str, value: str, *, wanted: bool) -> Test:
 
 
 def _parts(selector: str) -> list[str]:
-    parts = re.split(r",(?![^()]*\))", selector)
-    return [part for part in parts if part.strip()]
+    return [part for part in _PART.findall(selector) if part.strip()]
 
 
 def _requirement(part: str) -> Callable[[Mapping[str, str]], bool]:

@@ -6,7 +6,7 @@ import json
 import random
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +44,7 @@ class Store:
         self._texts: dict[tuple[str, str], str] = {}
         self._owned: dict[str, set[tuple[str, str, str]]] = {}
         self._by_uid: dict[str, Json] = {}
+        self._labelled: dict[tuple[str, str, str], set[tuple[str, str]]] = {}
         self._changes: deque[Change] = deque(maxlen=history)
         self._chance = random.Random(seed)  # noqa: S311 - names, not secrets
         self.version = 1
@@ -71,6 +72,18 @@ class Store:
         found = self._objects.get(resource, {})
         return [found[key] for key in sorted(found) if not namespace or key[0] == namespace]
 
+    def labelled(self, resource: str, namespace: str, required: Mapping[str, set[str]]) -> list[Json]:
+        """Return what `all` does, without much of what lacks labels, of each of which a value is required."""
+        found = self._objects.get(resource, {})
+        fewest: set[tuple[str, str]] | None = None
+        for label, values in required.items():
+            places = [self._labelled.get((resource, label, value), set()) for value in values]
+            if fewest is None or sum(map(len, places)) < len(fewest):
+                fewest = set().union(*places)
+        if fewest is None:
+            return self.all(resource, namespace)
+        return [found[key] for key in sorted(fewest) if not namespace or key[0] == namespace]
+
     def dependents(self, uid: str) -> list[tuple[str, Json]]:
         """Return what an owner owns, each with its resource."""
         keys = sorted(self._owned.get(uid, ()))
@@ -97,7 +110,7 @@ class Store:
         before = self._objects[kind.resource][key]
         if before == changed:
             return before
-        self._forget_owners(kind.resource, key, before)
+        self._forget_places(kind.resource, key, before)
         self._write("MODIFIED", kind.resource, key, changed, before)
         return changed
 
@@ -106,7 +119,7 @@ class Store:
         key = _key(gone)
         before = self._objects[kind.resource].pop(key)
         self._by_uid.pop(before["metadata"]["uid"], None)
-        self._forget_owners(kind.resource, key, before)
+        self._forget_places(kind.resource, key, before)
         self.version += 1
         last: Json = {**gone, "metadata": {**gone["metadata"], "resourceVersion": str(self.version)}}
         self._tell(Change(self.version, kind.resource, "DELETED", last, before))
@@ -145,6 +158,8 @@ class Store:
         self._objects.setdefault(resource, {})[key] = self._by_uid[made["metadata"]["uid"]] = made
         for uid in _owners(made):
             self._owned.setdefault(uid, set()).add((resource, *key))
+        for label, value in _labels(made):
+            self._labelled.setdefault((resource, label, value), set()).add(key)
         self._tell(Change(self.version, resource, word, made, before))
 
     def _tell(self, change: Change) -> None:
@@ -153,7 +168,9 @@ class Store:
         self._changes.append(change)
         self.on_change(change)
 
-    def _forget_owners(self, resource: str, key: tuple[str, str], before: Json) -> None:
+    def _forget_places(self, resource: str, key: tuple[str, str], before: Json) -> None:
+        for label, value in _labels(before):
+            self._labelled[resource, label, value].discard(key)
         for uid in _owners(before):
             owned = self._owned.get(uid, set())
             owned.discard((resource, *key))
@@ -185,6 +202,11 @@ def controller_of(found: Json) -> Json | None:
 
 def _owners(found: Json) -> Iterable[str]:
     return [str(owner.get("uid")) for owner in found["metadata"].get("ownerReferences", ())]
+
+
+def _labels(found: Json) -> Iterable[tuple[str, str]]:
+    labels: dict[str, str] = found["metadata"].get("labels") or {}
+    return labels.items()
 
 
 def _key(found: Json) -> tuple[str, str]:
