@@ -6,7 +6,7 @@ import http
 import json
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import import_module
@@ -120,10 +120,6 @@ class Api:
             f"the cluster could not finish the list of {path.rpartition('/')[2]}: it had expired each time."
         )
         raise BackendUnavailableError(message)
-
-    def selected(self, path: str, selectors: Iterable[str]) -> list[dict[str, Any]]:
-        """Return the objects that fit one of some label selectors, as `items` does."""
-        return [item for selector in selectors for item in self.items(path, labelSelector=selector)]
 
     def _pages(self, path: str, query: Mapping[str, Any]) -> Iterator[Sequence[dict[str, Any]]]:
         token = ""

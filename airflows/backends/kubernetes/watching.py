@@ -110,11 +110,10 @@ class Watcher:
     # Looking
 
     def _look(self, handles: Sequence[Handle], now: float) -> dict[Handle, Observation]:
-        namespace = self.api.namespace
-        selectors = list(paths.selectors(handles))
+        namespace, selectors = self.api.namespace, list(paths.selectors(handles))
         # Jobs first: the pods of one that has ended by then do not change any more.
-        jobs = {_name(job): job for job in self.api.selected(paths.jobs(namespace), selectors)}
-        found = self.api.selected(paths.core(namespace, "pods"), selectors)
+        jobs = {_name(job): job for job in self._list(paths.jobs(namespace), selectors)}
+        found = self._list(paths.core(namespace, "pods"), selectors)
         there = {handle: jobs[handle] for handle in handles if handle in jobs}
         self._note_pods(found, {handle: states.started_at(job) for handle, job in there.items()})
         why = self.reasons.of(there, now)
@@ -125,6 +124,9 @@ class Watcher:
             if handle not in there and (gone := self._gone(handle, now)) is not None:
                 seen[handle] = gone
         return seen
+
+    def _list(self, path: str, selectors: Iterable[str]) -> list[dict[str, Any]]:
+        return [item for selector in selectors for item in self.api.items(path, labelSelector=selector)]
 
     def _note_pods(self, items: Iterable[Mapping[str, Any]], started: Mapping[Handle, float | None]) -> None:
         """Take over what pods say now; keep what those that are gone have left, if they are of this start."""
