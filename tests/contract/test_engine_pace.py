@@ -53,6 +53,22 @@ def test_when_the_last_run_has_ended_nothing_is_waited_for(make: Make) -> None:
     assert len(fake.waited) == ticks.count - 2
 
 
+@pytest.mark.parametrize(("running", "longest"), [(29, 1.0), (30, 2.0)])
+def test_a_driver_of_many_running_trials_looks_half_as_often(
+    make: Make, monkeypatch: pytest.MonkeyPatch, running: int, longest: float
+) -> None:
+    monkeypatch.setattr(driver_module, "_MANY", 30)
+    space = {"parameters.seed": list(range(running))}
+    world = make(lambda _job: Script(seconds=60), space=space, limits={"concurrent": 40})
+    sweep = world.begin()
+    fake = world.connect()
+    world.driving(world.site(fake)).run(sweep)
+
+    # Those that the run itself shortens aside.
+    assert max(fake.waited) == longest
+    check(world, sweep)
+
+
 def test_a_stop_takes_no_time_for_trials_that_have_not_started(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
