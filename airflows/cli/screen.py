@@ -9,7 +9,7 @@ from rich.text import Text
 
 from airflows.cli.table import NOTHING, number_text, one_line, overrides_text, shortened, table
 from airflows.cli.terminal import Style
-from airflows.report.hiding import public_overrides, public_text
+from airflows.hiding import public_overrides, public_text
 from airflows.report.live import Cause, Goal, LiveSweep, RunningTrial, Scene, sparkline
 from airflows.times import human_duration
 from airflows.trial import State

@@ -9,8 +9,8 @@ from dataclasses import replace
 from airflows.engine.reporting import showing
 from airflows.engine.results import SweepResults, further_values, gather, trials_with_overrides
 from airflows.engine.site import Site
+from airflows.hiding import public_overrides, public_source
 from airflows.ledger import Lease, Ledger, SweepState, Wish
-from airflows.report.hiding import public_overrides, public_source
 from airflows.report.tables import results_csv, winner_yaml
 from airflows.tracking import EndedRun, RunsMissingError, SweepEnd
 from airflows.trial import Reason, State

@@ -15,11 +15,12 @@ from airflows.engine.results import SweepResults, aim_of, trials_with_overrides,
 from airflows.engine.site import recorded_uri
 from airflows.engine.start import require_same_store
 from airflows.errors import AirflowsError, MissingExtraError
+from airflows.hiding import public_overrides, public_source, public_text
 from airflows.ledger import Ledger, SweepRow
 from airflows.report.causes import causes
 from airflows.report.description import description
 from airflows.report.facts import Curve, Curves, Facts, Goal, Parameter, curve_numbers
-from airflows.report.hiding import public_overrides, public_ranking, public_source, public_text
+from airflows.report.hiding import public_ranking
 from airflows.report.page import page
 from airflows.report.verdict import verdict_words
 from airflows.search.importance import Importance

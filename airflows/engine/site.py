@@ -17,11 +17,11 @@ from airflows.edits import Edits, edited
 from airflows.engine.sharing import shared_checkpoints
 from airflows.errors import BackendUnavailableError, SpecError
 from airflows.file_system import is_on_network
+from airflows.hiding import public_source
 from airflows.ids import digest
 from airflows.launch import Launcher
 from airflows.ledger import Ledger, SweepRow, Wish, open_ledger
 from airflows.planner import Limits
-from airflows.report.hiding import public_source
 from airflows.retry import RetryPolicy
 from airflows.snapshot import root_directory, snapshot
 from airflows.spec import SweepSpec

@@ -7,9 +7,9 @@ from dataclasses import replace
 from html import escape
 from typing import Any
 
+from airflows.hiding import public_overrides, public_text
 from airflows.ids import canonical_json
 from airflows.ranking import Group
-from airflows.report.hiding import public_overrides, public_text
 from airflows.report.live import Scene, sparkline
 from airflows.times import human_duration
 from airflows.trial import State

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from airflows.hiding import public_text
 from airflows.report.causes import Cause
 from airflows.report.facts import Facts
 from airflows.report.figures.curves import curves
@@ -23,7 +24,6 @@ from airflows.report.figures.history import history
 from airflows.report.figures.parallel import parallel
 from airflows.report.figures.space import contours, importance, slices
 from airflows.report.headline import commands, headline, key_figures
-from airflows.report.hiding import public_text
 from airflows.report.ranked import columns, rows
 from airflows.times import to_iso
 

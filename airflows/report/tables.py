@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from airflows.addresses import HIDDEN
+from airflows.hiding import public_tree
 from airflows.ids import canonical_json
 from airflows.keys import effective
 from airflows.ranking import Group, Ranking
-from airflows.report.hiding import public_tree
 from airflows.scores import Measured, Take, shown
 from airflows.trial import Trial
 from airflows.yamlio import dump

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from airflows.hiding import public_overrides, public_tree
 from airflows.ids import canonical_json
 
 ARTIFACT = "airflows/overrides.json"
@@ -43,7 +44,9 @@ def flatten(overrides: Mapping[str, Any], parameters: Mapping[str, Any]) -> Para
     """Return the params of a trial: its overrides under their dotted keys, then the other `parameters`.
 
     All keys start as in train.yaml (`parameters.lr`), so that training code may log an `lr` of its own.
+    Secrets are hidden: whoever may read the runs need not know them.
     """
+    overrides, parameters = public_overrides(overrides), public_tree(parameters)
     leaves = dict(overrides)
     for key, value in _leaves(parameters, "parameters"):
         leaves.setdefault(key, value)

@@ -209,7 +209,8 @@ def test_a_list_has_what_fits_its_selector_after_labels_have_changed(cluster):
     assert listed("size in (1,2),!old") == "a"
     assert listed("size!=2") == "ac"
     assert listed("size notin (1,2)") == "c"
-    assert listed("job-name=d") == listed("size=4") == ""
+    assert listed("trial=d") == listed("size=4") == ""
+    assert listed("trial in (a,d)") == "a"
 
 
 def test_stale_continue_token_is_410_with_a_fresh_one(cluster):

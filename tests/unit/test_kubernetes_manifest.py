@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import quote
 
 import kubernetes_validate
 import pytest
@@ -301,14 +302,20 @@ def test_what_is_asked_for_is_selected_and_no_other_sweep(count, lists):
     assert [found(ours, number) for number in (7, 7 + count // 2, 6 + count)] == [1, 1, 1]
     assert found(others, 7) == 0
     assert found(ours, 7 + count) == (1 if count > 1000 else 0)
-    assert max(map(len, selectors)) < 4000
+
+
+def test_an_address_is_one_that_proxies_take():
+    ours, _ = SWEEPS
+    selectors = paths.selectors(tokens(ours, range(99_999_400, 99_999_950)))
+
+    assert max(len(quote(selector)) for selector in selectors) < 6000
 
 
 def test_each_sweep_is_asked_for_by_itself():
     wanted = [*tokens(SWEEPS[0], [3, 12, 3]), *tokens(SWEEPS[1], [5]), "by-hand"]
 
     assert list(paths.selectors(wanted)) == [
-        "airflows/sweep=by-hand",
+        "airflows/sweep=by",
         "airflows/sweep=digits-lr-3f9a1c,airflows/trial in (3,12)",
         "airflows/sweep=s9-lives-00ff00,airflows/trial in (5)",
     ]

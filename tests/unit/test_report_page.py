@@ -7,9 +7,9 @@ from html.parser import HTMLParser
 
 import pytest
 
+from airflows.hiding import public_overrides, public_source, public_text
 from airflows.report.description import MOST_BYTES, description
 from airflows.report.facts import Curve, Curves, Goal, Parameter
-from airflows.report.hiding import public_overrides, public_source, public_text
 from airflows.report.page import page
 from airflows.report.ranked import columns, rows
 from airflows.testing.facts import made_up

@@ -311,7 +311,7 @@ def test_those_of_a_waiting_pack_that_is_cancelled_have_run_nowhere(site):
     seen = site.look()
 
     assert [(one.phase, one.started_at, one.host) for one in seen[:3]] == [(Phase.ENDED, None, "")] * 3
-    assert not site.watcher.has_started(BATCH)
+    assert not site.watcher.has_started(token(0))
 
 
 def test_nothing_is_said_of_the_memory_of_one_in_a_pack(site):

@@ -11,10 +11,12 @@ from airflows.backends.slurm.commands import Answer
 from airflows.backends.slurm.finding import Finder
 from airflows.backends.slurm.parsing import TaskId
 from airflows.backends.slurm.remains import read_claim
-from airflows.backends.slurm.watching import FILES_LATE_S, LOST_AFTER_S, Watcher, interval_s
+from airflows.backends.slurm.watching import FILES_LATE_S, LOST_AFTER_S, UNBEGUN_AFTER_S, Watcher, interval_s
 from airflows.errors import BackendUnavailableError
+from airflows.failures import classify
 from airflows.ids import Token
 from airflows.testing.fake import ManualClock
+from airflows.trial import Reason
 
 BATCH = "d-0a1b2c-b01234567"
 START = 1_700_000_000.0
@@ -74,9 +76,9 @@ class Site:
         left = {"exit_code": code, "word": word, "host": "n1", "began": START, "ended": START + 9}
         (self.root / str(number) / "exit.json").write_text(json.dumps(left))
 
-    def claims(self, number: int, task: str = "") -> None:
+    def claims(self, number: int, task: str = "", began: float = START) -> None:
         path = self.root / "claims" / f"d-0a1b2c-000{number}-a0.0"
-        path.write_text(f"{task or f'7_{number}'} n1 {START}\n")
+        path.write_text(f"{task or f'7_{number}'} n1 {began}\n")
 
 
 @pytest.fixture
@@ -207,35 +209,64 @@ def test_a_preamble_that_is_not_there_says_the_same(site):
     assert "does not see" in site.look().detail
 
 
-@pytest.mark.parametrize("code", [0, 2, 127])
-@pytest.mark.parametrize(
-    ("has_setup", "others", "word"), [(False, 0, "NODE_FAIL"), (True, 1, "NODE_FAIL"), (True, 0, "invalid")]
-)
+UNBEGUN = [
+    # Exit code, lines of setup, another attempt that began; what is made of it.
+    (0, False, "", "node_failed"),
+    (2, False, "", "node_failed"),
+    (255, False, "", "node_failed"),
+    (127, True, "d-0a1b2c-0003-a0", "node_failed"),
+    (127, True, "d-0a1b2c-0000-a1", "node_failed"),
+    (127, True, "d-0a1b2d-0003-a0", "error"),
+    (2, True, "", "error"),
+    (0, True, "", "invalid"),
+]
+
+
+def never_comes_to_its_preamble(site, code):
+    state = "FAILED" if code else "COMPLETED"
+    site.queue.lists(state)
+    site.queue.sacct = [f"7_0|{state}|{code}:0|{START:.0f}|{START:.0f}|{START + 9:.0f}|n1|{BATCH}"]
+
+
+@pytest.mark.parametrize(("code", "has_setup", "other", "reason"), UNBEGUN)
 def test_a_script_that_never_came_to_its_preamble_has_not_run_the_command(
-    site, code, has_setup, others, word
+    site, code, has_setup, other, reason
 ):
     """As when a node has lost the script, or a line of `setup` leaves the shell."""
-    site.queue.lists("COMPLETED" if code == 0 else "FAILED")
-    site.queue.sacct = [f"7_0|{'FAILED' if code else 'COMPLETED'}|{code}:0|1|2|3|n1|{BATCH}"]
+    never_comes_to_its_preamble(site, code)
     site.watcher.has_setup = has_setup
-    for number in range(others):
-        site.claims(1 + number)
+    if other:
+        (site.root / "claims" / f"{other}.0").write_text(f"7_3 n2 {START}\n")
+    site.look()
     site.look()
 
     seen = site.look()
 
-    assert (seen.phase, seen.exit_code, seen.word) == (Phase.ENDED, None, word)
-    assert f"ended with exit code {code} on node n1 before the command" in seen.detail
-    assert ("`setup`" in seen.detail) == (word == "invalid")
+    assert seen.phase is Phase.ENDED
+    assert classify(seen, []).reason is Reason(reason)
+    assert f"ended with exit code {code} before the command, so nothing was run" in seen.detail
+    assert ("`setup`" in seen.detail) == (reason != "node_failed")
+    assert ("node n1" in seen.detail) == (reason == "node_failed")
 
 
-def test_a_command_that_began_has_the_exit_code_of_its_script(site):
-    site.queue.lists("FAILED")
-    site.queue.sacct = [f"7_0|FAILED|2:0|1|2|3|n1|{BATCH}"]
+@pytest.mark.parametrize("code", [0, 2])
+def test_a_claim_that_is_seen_late_is_not_taken_for_none(site, code):
+    never_comes_to_its_preamble(site, code)
+    site.look()
+    site.clock.advance(UNBEGUN_AFTER_S - 62)
+
+    assert site.look().phase is Phase.UNKNOWN
     site.claims(0)
+    assert site.look().exit_code == code
+
+
+def test_the_claim_of_a_start_before_the_last_one_does_not_count(site):
+    never_comes_to_its_preamble(site, 0)
+    site.claims(0, began=START - 120)
+    site.look()
     site.look()
 
-    assert site.look().exit_code == 2
+    assert site.look().word == "NODE_FAIL"
 
 
 def test_without_file_and_accounts_the_controller_tells_the_exit_code(tmp_path):

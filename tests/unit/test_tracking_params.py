@@ -7,6 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflows.addresses import HIDDEN
 from airflows.tracking.params import MOST_CHARACTERS, flatten
 
 
@@ -82,3 +83,21 @@ def test_every_key_is_one_that_mlflow_takes_and_no_value_is_lost(overrides):
     made = flatten(overrides, {})
     assert all(accepted_by_mlflow(key) for key in made.values)
     assert sorted(made.values.values()) == sorted(map(repr, overrides.values()))
+
+
+def test_what_is_called_like_a_secret_is_hidden_and_a_size_is_not():
+    overrides = {
+        "parameters.api_key": "sk-12345",
+        "parameters.max_tokens": 512,
+        "parameters.data": "s3://key:pa55@bucket/x",
+        "env_variables.HF_TOKEN": 1234,
+    }
+    parameters = {"api_key": "sk-12345", "hub": {"token": "hf_6789"}, "text": "x" * (MOST_CHARACTERS + 1)}
+
+    made = flatten(overrides, parameters)
+
+    assert made.values["parameters.api_key"] == made.values["env_variables.HF_TOKEN"] == HIDDEN
+    assert made.values["parameters.hub.token"] == HIDDEN
+    assert made.values["parameters.max_tokens"] == "512"
+    assert not [word for word in ("sk-1", "pa55", "1234", "hf_6") if word in f"{made.values} {made.artifact}"]
+    assert "xxx" in made.artifact

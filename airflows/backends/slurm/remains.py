@@ -22,6 +22,7 @@ _HOSTS = re.compile(r"([^\[,]+)(?:\[([^\],-]+)[^\]]*\])?([^,\[]*)")
 _SIGNALLED = "signalled"
 _KILLED = 137
 _SIGNAL_BASE = 128
+_CLOCKS_DIFFER_S = 30.0
 NOBODY = "-"
 """The host in the claim of an attempt that was kept from starting."""
 
@@ -154,9 +155,9 @@ def _slurms_words(row: Row | None) -> list[str]:
     return [f"Slurm says {row.state}{reason}"]
 
 
-def is_blind(row: Row, left: dict[str, Any], claim: Claim | None) -> bool:
-    """Whether the node saw nothing of the root: no log could be opened there, or no preamble be read."""
-    if left or claim is not None:
+def is_blind(row: Row, claim: Claim | None) -> bool:
+    """Whether the node of a run without an exit file saw nothing of the root: neither logs nor the preamble."""
+    if claim is not None:
         return False
     return (row.exit_code, row.signal) == (0, _NO_OUTPUT) or row.exit_code == OwnExit.INVALID
 
@@ -169,26 +170,19 @@ def blind(row: Row, launch_dir: Path, *, others_started: bool) -> Observation:
         launch_dir: of the attempt.
         others_started: other nodes see the root, so it is this one that is at fault.
     """
-    host = first_host(row.nodes)
-    why = f"node {host or '?'} does not see {launch_dir}, or cannot write there, so nothing was started"
-    return Observation(
-        Phase.ENDED,
-        word="NODE_FAIL" if others_started else OwnExit.INVALID.word,
-        detail=f"{why}: the backend's root must be on a disk that all nodes share",
-        started_at=row.started,
-        ended_at=row.ended,
-        host=host,
-    )
+    why = f"{_node(row)} does not see {launch_dir}, or cannot write there, so nothing was started"
+    return _not_run(row, f"{why}: the backend's root must be on a disk that all nodes share", others_started)
 
 
-def never_began(row: Row, left: dict[str, Any], claim: Claim | None) -> bool:
-    """Whether the batch script ended before its preamble: nothing of the command was run, whatever it says.
+def never_began(row: Row, claim: Claim | None) -> bool:
+    """Whether the batch script of a run without an exit file ended before its preamble, whatever it says.
 
-    No command is run without a claim, and the preamble has exit codes of its own.
+    No command is run without a claim, and without one the preamble ends with these two codes only.
     """
-    if left or claim is not None or row.signal or row.exit_code is None:
+    if row.signal or row.exit_code in {None, OwnExit.INVALID, OwnExit.DUPLICATE}:
         return False
-    return row.exit_code not in set(OwnExit) and row.exit_code < _SIGNAL_BASE
+    # An older claim is that of a start before Slurm put the job into its queue again.
+    return claim is None or (row.started is not None and claim.began < row.started - _CLOCKS_DIFFER_S)
 
 
 def unbegun(row: Row, *, is_of_node: bool) -> Observation:
@@ -196,18 +190,28 @@ def unbegun(row: Row, *, is_of_node: bool) -> Observation:
 
     Args:
         row: what Slurm says of it.
-        is_of_node: the node is at fault, rather than what every node is given.
+        is_of_node: the node is at fault, rather than lines of `setup` that every node is given.
     """
-    host = first_host(row.nodes)
-    why = f"its batch script ended with exit code {row.exit_code} on node {host or '?'} before the command"
-    of_whom = "the node could not run it" if is_of_node else "see the backend's `setup`"
+    why = f"its batch script ended with exit code {row.exit_code} before the command, so nothing was run"
+    if is_of_node:
+        return _not_run(row, f"{why}: {_node(row)} could not run it; its log may say more", True)
+    seen = _not_run(row, f"{why}: see the backend's `setup`, and its log", False)
+    # Perhaps the node's fault all the same, so it may be tried again as often as a command that failed.
+    return replace(seen, exit_code=row.exit_code, word="") if row.exit_code else seen
+
+
+def _node(row: Row) -> str:
+    return f"node {first_host(row.nodes) or '?'}"
+
+
+def _not_run(row: Row, detail: str, is_of_node: bool) -> Observation:
     return Observation(
         Phase.ENDED,
         word="NODE_FAIL" if is_of_node else OwnExit.INVALID.word,
-        detail=f"{why}, so nothing was run: {of_whom}; its log may say more",
+        detail=detail,
         started_at=row.started,
         ended_at=row.ended,
-        host=host,
+        host=first_host(row.nodes),
     )
 
 

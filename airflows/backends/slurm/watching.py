@@ -12,15 +12,18 @@ from pathlib import Path
 
 from airflows.backends.base import Observation, Phase
 from airflows.backends.slurm import remains
-from airflows.backends.slurm.batches import Batches, Element
+from airflows.backends.slurm.batches import Batches, Element, Entry
 from airflows.backends.slurm.commands import Commands
 from airflows.backends.slurm.exitfiles import ExitFiles
 from airflows.backends.slurm.parsing import TELLING, Row, TaskId, phase_of, waiting_words
 from airflows.backends.slurm.queries import MANY_IDS, accounts, queue
+from airflows.ids import Token
 from airflows.trial import Handle
 
 FILES_LATE_S = 10.0
 """How long a file that a node wrote may be invisible here (NFS keeps attributes for seconds)."""
+UNBEGUN_AFTER_S = 65.0
+"""How long a file may be invisible here that was asked for before it was made (NFS: a minute, `acdirmax`)."""
 LOST_AFTER_S = 120.0
 """How long a run that neither squeue nor the accounts know may still turn up."""
 _ACCOUNTS_EVERY_S = 5.0
@@ -61,6 +64,7 @@ class Watcher:
     _last: dict[Handle, Observation] = field(default_factory=dict)
     _missing_since: dict[Handle, float] = field(default_factory=dict)
     _accounts: dict[TaskId, Row] = field(default_factory=dict)
+    _codes: dict[tuple[TaskId, float | None], Row] = field(default_factory=dict)
     _accounts_at: float = float("-inf")
     _looked_at: float = float("-inf")
     _changed_at: float = float("-inf")
@@ -159,6 +163,7 @@ class Watcher:
         if len(self._last) > _MOST_KEPT:
             self._last.clear()
             self._missing_since.clear()
+            self._codes.clear()
         self._last.update(seen)
 
     def _listed(self, handle: Handle, element: Element, row: Row, now: float) -> Observation:
@@ -196,18 +201,27 @@ class Watcher:
             return Observation(Phase.UNKNOWN, detail="it has ended; its exit file is not visible yet")
         if not left and row.state not in TELLING:
             row = self._with_exit_code(element.task, element.batch, row)
-            if entry is not None and remains.is_blind(row, left, claim):
-                others = self.has_started(element.batch)
-                return remains.blind(row, entry.launch_dir, others_started=others)
-            if not is_packed and remains.never_began(row, left, claim):
-                is_of_node = not self.has_setup or self.has_started(element.batch)
-                return remains.unbegun(row, is_of_node=is_of_node)
+            if entry is not None and (unrun := self._unrun(handle, entry, row, claim, now)):
+                return unrun
         if claim is not None and entry is not None and claim.task != element.task and not left:
             # A second copy that left at once: from now on the first one is watched.
             (self.batches.directory(element.batch) / "twice").touch()
             return Observation(Phase.UNKNOWN, detail=f"it is a copy of {claim.task}")
         own = remains.row_of_member(row, left, started=claim is not None) if is_packed else row
         return remains.ended(own, left, claim)
+
+    def _unrun(
+        self, handle: Handle, entry: Entry, row: Row, claim: remains.Claim | None, now: float
+    ) -> Observation | None:
+        """Observe a run that is over, and of whose command nothing was run; None when some may have been."""
+        if remains.is_blind(row, claim):
+            others = self.has_started(entry.token)
+            return remains.blind(row, entry.launch_dir, others_started=others)
+        if entry.slot is not None or not remains.never_began(row, claim):
+            return None
+        if now - self._missing_since[handle] < UNBEGUN_AFTER_S:
+            return Observation(Phase.UNKNOWN, detail="it has ended; whether it began cannot be seen yet")
+        return remains.unbegun(row, is_of_node=not self.has_setup or self.has_started(entry.token))
 
     def _unlisted(
         self,
@@ -259,10 +273,10 @@ class Watcher:
             return remains.ended(None, left, claim)
         return Observation(Phase.UNKNOWN, detail="Slurm does not list it")
 
-    def has_started(self, batch: str) -> bool:
-        """Whether any attempt of a batch has, so that some node sees the root."""
-        entries = self.batches.entries(batch)
-        return any(remains.read_start(self.claims, entry.token) for entry in entries)
+    def has_started(self, token: Token) -> bool:
+        """Whether any attempt of a token's sweep has, so that some node sees the root and comes that far."""
+        claims = self.claims.glob(f"{token.rsplit('-', 2)[0]}-*.0")
+        return any(remains.read_start(self.claims, claim.stem) for claim in claims)
 
     # Asking
 
@@ -286,9 +300,15 @@ class Watcher:
                 self._accounts |= {task: named[-1]} if named else {}
 
     def _with_exit_code(self, task: TaskId, batch: str, row: Row) -> Row:
-        """Return the row with its exit code, which squeue does not show."""
+        """Return the row with its exit code, which squeue does not show; each start's is asked for once."""
+        start = task, row.started
+        if row.exit_code is None:
+            row = self._codes.get(start) or self._ask_exit_code(task, batch, row)
         if row.exit_code is not None:
-            return row
+            self._codes[start] = row
+        return row
+
+    def _ask_exit_code(self, task: TaskId, batch: str, row: Row) -> Row:
         if self.has_accounts():
             rows = accounts(self.commands, "-j", str(task)).get(task, ())
             named = [one for one in rows if one.name == batch]

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from airflows.hiding import public_text
 from airflows.ids import canonical_json
 from airflows.report.facts import Parameter
-from airflows.report.hiding import public_text
 from airflows.scores import is_sound
 
 # Readable on white and on dark, and told apart by those who see fewer colours.

@@ -73,7 +73,10 @@ class Store:
         return [found[key] for key in sorted(found) if not namespace or key[0] == namespace]
 
     def labelled(self, resource: str, namespace: str, required: Mapping[str, set[str]]) -> list[Json]:
-        """Return what `all` does, without much of what lacks labels, of each of which a value is required."""
+        """Return what `all` does, but for objects that lack one of the required labels, or its values.
+
+        Only the label that the fewest objects have is looked at, so some of them are left.
+        """
         found = self._objects.get(resource, {})
         fewest: set[tuple[str, str]] | None = None
         for label, values in required.items():
@@ -170,7 +173,10 @@ class Store:
 
     def _forget_places(self, resource: str, key: tuple[str, str], before: Json) -> None:
         for label, value in _labels(before):
-            self._labelled[resource, label, value].discard(key)
+            labelled = self._labelled[resource, label, value]
+            labelled.discard(key)
+            if not labelled:
+                del self._labelled[resource, label, value]
         for uid in _owners(before):
             owned = self._owned.get(uid, set())
             owned.discard((resource, *key))
