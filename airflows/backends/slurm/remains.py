@@ -156,7 +156,7 @@ def _slurms_words(row: Row | None) -> list[str]:
 
 
 def is_blind(row: Row, claim: Claim | None) -> bool:
-    """Whether the node of a run without an exit file saw nothing of the root: neither logs nor the preamble."""
+    """Whether the node of a run without an exit file saw nothing of the root, neither logs nor preamble."""
     if claim is not None:
         return False
     return (row.exit_code, row.signal) == (0, _NO_OUTPUT) or row.exit_code == OwnExit.INVALID
