@@ -50,6 +50,20 @@ def public_tree(tree: Any, *, is_variables: bool = False) -> Any:
             return tree
 
 
+def public_parameters(tree: Any) -> Any:
+    """Return a tree of `parameters` without the secrets in it: no name there says where a secret is kept."""
+    match tree:
+        case Mapping():
+            return {
+                key: _masked(value, numbers=False) if is_secret_name(str(key)) else public_parameters(value)
+                for key, value in tree.items()
+            }
+        case list() | tuple():
+            return [public_parameters(item) for item in tree]
+        case _:
+            return public_tree(tree)
+
+
 def public_source(source: str) -> str:
     """Return a sweep file without the secrets in it."""
     tree = parse(source, file="sweep", dialect="sweep").value
@@ -60,8 +74,10 @@ def public_source(source: str) -> str:
 def _public_item(key: str, value: Any) -> Any:
     if key in _REFERENCES or key.startswith("secrets."):
         return value
-    if is_secret_name(key.rpartition(".")[2]):
+    if any(map(is_secret_name, key.split("."))):
         return _masked(value, numbers=key.startswith(f"{_VARIABLES}."))
+    if key.startswith("parameters."):
+        return public_parameters(value)
     return public_tree(value, is_variables=key == _VARIABLES)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from airflows.hiding import public_overrides, public_tree
+from airflows.hiding import public_overrides, public_parameters
 from airflows.ids import canonical_json
 
 ARTIFACT = "airflows/overrides.json"
@@ -46,7 +46,7 @@ def flatten(overrides: Mapping[str, Any], parameters: Mapping[str, Any]) -> Para
     All keys start as in train.yaml (`parameters.lr`), so that training code may log an `lr` of its own.
     Secrets are hidden: whoever may read the runs need not know them.
     """
-    overrides, parameters = public_overrides(overrides), public_tree(parameters)
+    overrides, parameters = public_overrides(overrides), public_parameters(parameters)
     leaves = dict(overrides)
     for key, value in _leaves(parameters, "parameters"):
         leaves.setdefault(key, value)

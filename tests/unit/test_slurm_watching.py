@@ -9,10 +9,11 @@ from airflows.backends.base import Phase
 from airflows.backends.slurm.batches import Batches, Element
 from airflows.backends.slurm.commands import Answer
 from airflows.backends.slurm.finding import Finder
-from airflows.backends.slurm.parsing import TaskId
-from airflows.backends.slurm.remains import read_claim
+from airflows.backends.slurm.parsing import Row, TaskId
+from airflows.backends.slurm.remains import never_began, read_claim
 from airflows.backends.slurm.watching import FILES_LATE_S, LOST_AFTER_S, UNBEGUN_AFTER_S, Watcher, interval_s
 from airflows.errors import BackendUnavailableError
+from airflows.exits import OwnExit
 from airflows.failures import classify
 from airflows.ids import Token
 from airflows.testing.fake import ManualClock
@@ -67,8 +68,8 @@ class Site:
         self.finder = Finder(self.queue, self.batches, root / "claims", lambda: accounts, self.clock)
         self.handles = [Element(TaskId(7, number), BATCH).to_handle() for number in range(4)]
 
-    def look(self, number: int = 0):
-        self.clock.advance(61)
+    def look(self, number: int = 0, advance: float = 61):
+        self.clock.advance(advance)
         return self.watcher.poll([self.handles[number]])[self.handles[number]]
 
     def leaves(self, number: int, code: int, word: str = "") -> None:
@@ -260,13 +261,41 @@ def test_a_claim_that_is_seen_late_is_not_taken_for_none(site, code):
     assert site.look().exit_code == code
 
 
-def test_the_claim_of_a_start_before_the_last_one_does_not_count(site):
-    never_comes_to_its_preamble(site, 0)
-    site.claims(0, began=START - 120)
+def test_a_script_that_slurm_forgets_while_it_is_doubted_is_judged_all_the_same(tmp_path):
+    site = Site(tmp_path, accounts=False)
+    site.queue.lists("FAILED")
+    site.queue.show = "JobId=9 ArrayJobId=7 JobName=a b ExitCode=127:0 RunTime=1"
     site.look()
-    site.look()
+    assert site.look(advance=30).phase is Phase.UNKNOWN
+    site.queue.squeue, site.queue.show = [], ""
+    site.queue.lists("", "RUNNING")
 
     assert site.look().word == "NODE_FAIL"
+
+
+def test_the_exit_code_of_a_doubted_script_is_asked_for_once(site):
+    never_comes_to_its_preamble(site, 127)
+    for _ in range(4):
+        site.look(advance=15)
+
+    assert site.queue.calls.count("sacct") == 1
+
+
+@pytest.mark.parametrize(("code", "signal"), [(0, 9), (OwnExit.DUPLICATE, 0), (OwnExit.INVALID, 0)])
+def test_not_every_end_without_a_claim_is_a_script_that_never_began(code, signal):
+    row = Row("FAILED", START, START, START, "n1", "", BATCH, int(code), signal)
+
+    assert not never_began(row, None)
+
+
+def test_a_second_copy_that_failed_turns_to_the_first(site):
+    never_comes_to_its_preamble(site, 127)
+    site.claims(0, task="5_0", began=START - 120)
+    site.look()
+
+    seen = site.look()
+
+    assert (seen.phase, seen.detail) == (Phase.UNKNOWN, "it is a copy of 5_0")
 
 
 def test_without_file_and_accounts_the_controller_tells_the_exit_code(tmp_path):

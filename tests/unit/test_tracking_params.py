@@ -92,12 +92,23 @@ def test_what_is_called_like_a_secret_is_hidden_and_a_size_is_not():
         "parameters.data": "s3://key:pa55@bucket/x",
         "env_variables.HF_TOKEN": 1234,
     }
-    parameters = {"api_key": "sk-12345", "hub": {"token": "hf_6789"}, "text": "x" * (MOST_CHARACTERS + 1)}
+    overrides["parameters.token.value"] = "tv-1111"
+    parameters = {
+        "api_key": "sk-12345",
+        "hub": {"token": "hf_6789"},
+        "secrets": {"wandb": "wb-2222"},
+        "tracking_secret": "ts-3333",
+        "text": "x" * (MOST_CHARACTERS + 1),
+    }
 
     made = flatten(overrides, parameters)
 
     assert made.values["parameters.api_key"] == made.values["env_variables.HF_TOKEN"] == HIDDEN
     assert made.values["parameters.hub.token"] == HIDDEN
     assert made.values["parameters.max_tokens"] == "512"
-    assert not [word for word in ("sk-1", "pa55", "1234", "hf_6") if word in f"{made.values} {made.artifact}"]
+    assert not [
+        word
+        for word in ("sk-1", "pa55", "1234", "hf_6", "1111", "2222", "3333")
+        if word in f"{made.values} {made.artifact}"
+    ]
     assert "xxx" in made.artifact

@@ -22,7 +22,6 @@ _HOSTS = re.compile(r"([^\[,]+)(?:\[([^\],-]+)[^\]]*\])?([^,\[]*)")
 _SIGNALLED = "signalled"
 _KILLED = 137
 _SIGNAL_BASE = 128
-_CLOCKS_DIFFER_S = 30.0
 NOBODY = "-"
 """The host in the claim of an attempt that was kept from starting."""
 
@@ -179,10 +178,9 @@ def never_began(row: Row, claim: Claim | None) -> bool:
 
     No command is run without a claim, and without one the preamble ends with these two codes only.
     """
-    if row.signal or row.exit_code in {None, OwnExit.INVALID, OwnExit.DUPLICATE}:
+    if claim is not None or row.signal:
         return False
-    # An older claim is that of a start before Slurm put the job into its queue again.
-    return claim is None or (row.started is not None and claim.began < row.started - _CLOCKS_DIFFER_S)
+    return row.exit_code not in {None, OwnExit.INVALID, OwnExit.DUPLICATE}
 
 
 def unbegun(row: Row, *, is_of_node: bool) -> Observation:

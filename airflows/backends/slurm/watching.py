@@ -64,7 +64,7 @@ class Watcher:
     _last: dict[Handle, Observation] = field(default_factory=dict)
     _missing_since: dict[Handle, float] = field(default_factory=dict)
     _accounts: dict[TaskId, Row] = field(default_factory=dict)
-    _codes: dict[tuple[TaskId, float | None], Row] = field(default_factory=dict)
+    _doubted: dict[Handle, Row] = field(default_factory=dict)
     _accounts_at: float = float("-inf")
     _looked_at: float = float("-inf")
     _changed_at: float = float("-inf")
@@ -163,7 +163,7 @@ class Watcher:
         if len(self._last) > _MOST_KEPT:
             self._last.clear()
             self._missing_since.clear()
-            self._codes.clear()
+            self._doubted.clear()
         self._last.update(seen)
 
     def _listed(self, handle: Handle, element: Element, row: Row, now: float) -> Observation:
@@ -171,6 +171,7 @@ class Watcher:
         if phase is Phase.ENDED:
             return self._ended(handle, element, row, now)
         self._missing_since.pop(handle, None)
+        self._doubted.pop(handle, None)
         if element.slot is not None and (over := self._over_in_pack(element)) is not None:
             return over
         if phase is Phase.QUEUED:
@@ -200,7 +201,9 @@ class Watcher:
             # One in a pack may have ended long before its element did.
             return Observation(Phase.UNKNOWN, detail="it has ended; its exit file is not visible yet")
         if not left and row.state not in TELLING:
-            row = self._with_exit_code(element.task, element.batch, row)
+            doubted = self._doubted.get(handle)
+            is_known = doubted is not None and doubted.started == row.started
+            row = doubted if doubted and is_known else self._with_exit_code(element.task, element.batch, row)
             if entry is not None and (unrun := self._unrun(handle, entry, row, claim, now)):
                 return unrun
         if claim is not None and entry is not None and claim.task != element.task and not left:
@@ -220,6 +223,8 @@ class Watcher:
         if entry.slot is not None or not remains.never_began(row, claim):
             return None
         if now - self._missing_since[handle] < UNBEGUN_AFTER_S:
+            # By the end of that Slurm may have forgotten it.
+            self._doubted[handle] = row
             return Observation(Phase.UNKNOWN, detail="it has ended; whether it began cannot be seen yet")
         return remains.unbegun(row, is_of_node=not self.has_setup or self.has_started(entry.token))
 
@@ -241,7 +246,7 @@ class Watcher:
         open_ones = [handle for handle in elements if handle not in seen]
         self._ask_accounts({tasks[h]: elements[h].batch for h in open_ones}, now)
         for handle in open_ones:
-            row = self._accounts.get(tasks[handle])
+            row = self._accounts.get(tasks[handle]) or self._doubted.get(handle)
             if row is not None and row.name == elements[handle].batch and phase_of(row.state) is Phase.ENDED:
                 seen[handle] = self._ended(handle, elements[handle], row, now)
             else:
@@ -300,15 +305,9 @@ class Watcher:
                 self._accounts |= {task: named[-1]} if named else {}
 
     def _with_exit_code(self, task: TaskId, batch: str, row: Row) -> Row:
-        """Return the row with its exit code, which squeue does not show; each start's is asked for once."""
-        start = task, row.started
-        if row.exit_code is None:
-            row = self._codes.get(start) or self._ask_exit_code(task, batch, row)
+        """Return the row with its exit code, which squeue does not show."""
         if row.exit_code is not None:
-            self._codes[start] = row
-        return row
-
-    def _ask_exit_code(self, task: TaskId, batch: str, row: Row) -> Row:
+            return row
         if self.has_accounts():
             rows = accounts(self.commands, "-j", str(task)).get(task, ())
             named = [one for one in rows if one.name == batch]
