@@ -12,7 +12,7 @@ from pathlib import Path
 
 from airflows.backends.base import Observation, Phase
 from airflows.backends.slurm import remains
-from airflows.backends.slurm.batches import Batches, Element, Entry
+from airflows.backends.slurm.batches import Batches, Element, Entry, sweep_of
 from airflows.backends.slurm.commands import Commands
 from airflows.backends.slurm.exitfiles import ExitFiles
 from airflows.backends.slurm.parsing import TELLING, Row, TaskId, phase_of, waiting_words
@@ -201,9 +201,10 @@ class Watcher:
             # One in a pack may have ended long before its element did.
             return Observation(Phase.UNKNOWN, detail="it has ended; its exit file is not visible yet")
         if not left and row.state not in TELLING:
-            doubted = self._doubted.get(handle)
-            is_known = doubted is not None and doubted.started == row.started
-            row = doubted if doubted and is_known else self._with_exit_code(element.task, element.batch, row)
+            known = self._doubted.get(handle)
+            if known is None or known.started != row.started:
+                known = self._with_exit_code(element.task, element.batch, row)
+            row = known
             if entry is not None and (unrun := self._unrun(handle, entry, row, claim, now)):
                 return unrun
         if claim is not None and entry is not None and claim.task != element.task and not left:
@@ -280,7 +281,7 @@ class Watcher:
 
     def has_started(self, token: Token) -> bool:
         """Whether any attempt of a token's sweep has, so that some node sees the root and comes that far."""
-        claims = self.claims.glob(f"{token.rsplit('-', 2)[0]}-*.0")
+        claims = self.claims.glob(f"{sweep_of(token)}-*.0")
         return any(remains.read_start(self.claims, claim.stem) for claim in claims)
 
     # Asking
